@@ -1,0 +1,40 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""The Transformer of "Attention Is All You Need" and a GPT, as first-class Hugging Face models.
+
+Importing the package registers both with the Auto classes and brings `pipeline("translation")` back.
+"""
+
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForSeq2SeqLM
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+from .models.configuration_scratch_gpt import ScratchGPTConfig
+from .models.configuration_scratch_transformer import ScratchTransformerConfig
+from .models.modeling_scratch_gpt import ScratchGPTForCausalLM, ScratchGPTModel, ScratchGPTPreTrainedModel
+from .models.modeling_scratch_transformer import (
+    ScratchTransformerForConditionalGeneration,
+    ScratchTransformerModel,
+    ScratchTransformerPreTrainedModel,
+)
+
+__version__ = "0.1.0"
+
+AutoConfig.register("scratch_gpt", ScratchGPTConfig, exist_ok=True)
+AutoModel.register(ScratchGPTConfig, ScratchGPTModel, exist_ok=True)
+AutoModelForCausalLM.register(ScratchGPTConfig, ScratchGPTForCausalLM, exist_ok=True)
+AutoConfig.register("scratch_transformer", ScratchTransformerConfig, exist_ok=True)
+AutoModel.register(ScratchTransformerConfig, ScratchTransformerModel, exist_ok=True)
+AutoModelForSeq2SeqLM.register(ScratchTransformerConfig, ScratchTransformerForConditionalGeneration, exist_ok=True)
+# Trainer's label smoothing shifts the labels, and the text-generation pipeline keeps quiet, only for classes named in
+# this table; `AutoModelForCausalLM.register` does not write it
+MODEL_FOR_CAUSAL_LM_MAPPING_NAMES["scratch_gpt"] = "ScratchGPTForCausalLM"
+
+__all__ = [
+    "ScratchGPTConfig",
+    "ScratchGPTForCausalLM",
+    "ScratchGPTModel",
+    "ScratchGPTPreTrainedModel",
+    "ScratchTransformerConfig",
+    "ScratchTransformerForConditionalGeneration",
+    "ScratchTransformerModel",
+    "ScratchTransformerPreTrainedModel",
+]

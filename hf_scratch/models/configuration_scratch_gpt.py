@@ -1,0 +1,132 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""ScratchGPT's configuration."""
+
+from huggingface_hub.dataclasses import strict
+from transformers.activations import ACT2FN
+from transformers.configuration_utils import PreTrainedConfig
+from transformers.utils.type_validators import interval
+
+
+@strict
+class ScratchGPTConfig(PreTrainedConfig):
+    """Everything that describes a ScratchGPT: a decoder-only Transformer, or an encoder when `is_causal=False`.
+
+    The defaults are the paper's base width with GPT-2's choices: pre-norm, learned positions, biases, the head tied to the embedding.
+
+    Args:
+        vocab_size: rows of the token embedding.
+        hidden_size: the width of the residual stream, d_model of the paper.
+        num_hidden_layers: blocks.
+        num_attention_heads: heads a block, h of the paper.
+        head_dim: width of a head. Default: `hidden_size // num_attention_heads`, which then has to divide.
+        intermediate_size: inner width of the feed-forward network. Default: `4 * hidden_size`.
+        max_position_embeddings: the longest sequence.
+        hidden_act: the feed-forward activation, a name in `transformers.activations.ACT2FN`.
+        norm_first: True puts the LayerNorm before a sub-layer (GPT-2), False after the addition (the paper).
+        layer_norm_eps: epsilon of every LayerNorm.
+        attention_bias: biases on the query, key and value projections.
+        attention_output_bias: a bias on the attention's output projection.
+        lm_head_bias: a bias on the head.
+        embedding_layernorm: a LayerNorm on the sum of token and position embeddings.
+        final_layernorm: a LayerNorm after the last block.
+        position_embedding_type: "learned" or "sinusoidal".
+        is_causal: False lets every position see all others.
+        embedding_dropout, hidden_dropout, attention_dropout: on the embeddings, on each sub-layer's output, on the
+            attention weights.
+        initializer_range: standard deviation of the initial weights.
+        use_cache: return keys and values for generation; off when `is_causal=False`.
+        tie_word_embeddings: the head uses the token embedding's weight.
+        pad_token_id, bos_token_id, eos_token_id: ids within the vocabulary, or None.
+
+    Raises:
+        ValueError: naming the field whose value does not fit.
+    """
+
+    model_type = "scratch_gpt"
+    keys_to_ignore_at_inference = ["past_key_values"]
+    base_model_tp_plan = {
+        "layers.*.self_attn.q_proj": "colwise",
+        "layers.*.self_attn.k_proj": "colwise",
+        "layers.*.self_attn.v_proj": "colwise",
+        "layers.*.self_attn.o_proj": "rowwise",
+        "layers.*.feed_forward.fc1": "colwise",
+        "layers.*.feed_forward.fc2": "rowwise",
+    }
+    base_model_pp_plan = {
+        "embed_tokens": (["input_ids"], ["inputs_embeds"]),
+        "layers": (["hidden_states", "attention_mask"], ["hidden_states"]),
+        "norm": (["hidden_states"], ["hidden_states"]),
+    }
+
+    vocab_size: int = 50257
+    hidden_size: int = 512
+    num_hidden_layers: int = 6
+    num_attention_heads: int = 8
+    head_dim: int | None = None
+    intermediate_size: int | None = None
+    max_position_embeddings: int = 1024
+    hidden_act: str = "gelu"
+    norm_first: bool = True
+    layer_norm_eps: float = 1e-5
+    attention_bias: bool = True
+    attention_output_bias: bool = True
+    lm_head_bias: bool = False
+    embedding_layernorm: bool = False
+    final_layernorm: bool = True
+    position_embedding_type: str = "learned"
+    is_causal: bool = True
+    embedding_dropout: float | int = interval(min=0.0, max=1.0)(default=0.1)
+    hidden_dropout: float | int = interval(min=0.0, max=1.0)(default=0.1)
+    attention_dropout: float | int = interval(min=0.0, max=1.0)(default=0.1)
+    initializer_range: float = interval(min=0.0, max=1.0)(default=0.02)
+    use_cache: bool = True
+    tie_word_embeddings: bool = True
+    pad_token_id: int | None = None
+    bos_token_id: int | None = None
+    eos_token_id: int | list[int] | None = None
+
+    def __post_init__(self, **kwargs):
+        if self.head_dim is None and self.num_attention_heads > 0:
+            if self.hidden_size % self.num_attention_heads:
+                raise ValueError(
+                    f"`num_attention_heads` ({self.num_attention_heads}) does not divide `hidden_size` "
+                    f"({self.hidden_size}). Choose a divisor, or set `head_dim`."
+                )
+            self.head_dim = self.hidden_size // self.num_attention_heads
+        if self.intermediate_size is None:
+            self.intermediate_size = 4 * self.hidden_size
+        self.use_cache = self.use_cache and self.is_causal
+        super().__post_init__(**kwargs)
+
+    def validate_architecture(self):
+        """Part of `@strict` validation."""
+        positive = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "head_dim")
+        check_positive(self, (*positive, "intermediate_size", "max_position_embeddings"))
+        check_choice(self, "position_embedding_type", ("learned", "sinusoidal"))
+        check_choice(self, "hidden_act", ACT2FN)
+        check_token_ids(self, ("pad_token_id", "bos_token_id", "eos_token_id"), self.vocab_size)
+
+
+def check_positive(config: PreTrainedConfig, names: tuple[str, ...]) -> None:
+    """Raise ValueError for the first field of `names` below 1."""
+    for name in names:
+        if getattr(config, name) < 1:
+            raise ValueError(f"`{name}` must be at least 1, got {getattr(config, name)}.")
+
+
+def check_choice(config: PreTrainedConfig, name: str, choices) -> None:
+    """Raise ValueError unless the field is one of `choices`."""
+    if getattr(config, name) not in choices:
+        raise ValueError(f"`{name}` must be one of {', '.join(sorted(choices))}; got {getattr(config, name)!r}.")
+
+
+def check_token_ids(config: PreTrainedConfig, names: tuple[str, ...], vocab_size: int) -> None:
+    """Raise ValueError for a special token's id that has no row in the embedding."""
+    for name in names:
+        ids = getattr(config, name)
+        for token_id in ids if isinstance(ids, list) else [ids]:
+            if token_id is not None and not 0 <= token_id < vocab_size:
+                raise ValueError(f"`{name}` is {token_id}, outside the vocabulary of {vocab_size} tokens.")
+
+
+__all__ = ["ScratchGPTConfig"]

@@ -1,0 +1,149 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""ScratchTransformer's configuration."""
+
+from huggingface_hub.dataclasses import strict
+from transformers.activations import ACT2FN
+from transformers.configuration_utils import PreTrainedConfig
+from transformers.utils.type_validators import interval
+
+from .configuration_scratch_gpt import check_choice, check_positive, check_token_ids
+
+
+@strict
+class ScratchTransformerConfig(PreTrainedConfig):
+    """Everything that describes a ScratchTransformer, the encoder-decoder of Vaswani et al. 2017.
+
+    The defaults are the paper's base model (table 3): post-norm, ReLU, sinusoidal positions, one embedding shared by
+    source, target and head (section 3.4). Field names are BART's and Marian's.
+
+    Args:
+        vocab_size: rows of the source embedding, and of the target's when shared.
+        decoder_vocab_size: rows of the target embedding and of the head. Default: `vocab_size`.
+        share_encoder_decoder_embeddings: one embedding for source and target; needs one vocabulary.
+        d_model: the width of the residual stream.
+        encoder_layers, decoder_layers, encoder_attention_heads, decoder_attention_heads: N and h of the paper.
+        head_dim: d_k of the paper. Default: `d_model` over the number of heads, which then has to divide.
+        v_head_dim: d_v of the paper. Default: `head_dim`.
+        encoder_ffn_dim, decoder_ffn_dim: d_ff of the paper.
+        activation_function: a name in `transformers.activations.ACT2FN`.
+        norm_first: False is the paper's LayerNorm(x + Sublayer(x)); True normalises before the sub-layer, with one
+            more LayerNorm after each stack.
+        layer_norm_eps: epsilon of every LayerNorm.
+        attention_bias, attention_output_bias, lm_head_bias: biases on query, key and value; on the attention's output
+            projection; on the head.
+        scale_embedding: multiply token embeddings by sqrt(d_model) (section 3.4).
+        position_embedding_type: "sinusoidal" (section 3.5) or "learned".
+        max_position_embeddings: the longest source and the longest target.
+        dropout: on embeddings and on each sub-layer's output (section 5.4); attention_dropout: on the attention
+            weights; activation_dropout: inside the feed-forward network.
+        init_std: standard deviation of the initial embeddings, and of all weights when `initializer="normal"`.
+            Default: 0.02 for "normal", `d_model**-0.5` for "xavier_uniform", so that scaled embeddings start at 1.
+        initializer: "xavier_uniform" for the linear layers, or "normal".
+        use_cache: return keys and values for generation.
+        tie_word_embeddings: the head uses the target embedding's weight.
+        pad_token_id, bos_token_id, eos_token_id, decoder_start_token_id: ids within the vocabulary.
+
+    Raises:
+        ValueError: naming the field whose value does not fit.
+    """
+
+    model_type = "scratch_transformer"
+    keys_to_ignore_at_inference = ["past_key_values"]
+    attribute_map = {
+        "hidden_size": "d_model",
+        "num_hidden_layers": "encoder_layers",
+        "num_attention_heads": "encoder_attention_heads",
+    }
+    base_model_tp_plan = {
+        "encoder.layers.*.self_attn.q_proj": "colwise",
+        "encoder.layers.*.self_attn.k_proj": "colwise",
+        "encoder.layers.*.self_attn.v_proj": "colwise",
+        "encoder.layers.*.self_attn.o_proj": "rowwise",
+        "encoder.layers.*.feed_forward.fc1": "colwise",
+        "encoder.layers.*.feed_forward.fc2": "rowwise",
+        "decoder.layers.*.self_attn.q_proj": "colwise",
+        "decoder.layers.*.self_attn.k_proj": "colwise",
+        "decoder.layers.*.self_attn.v_proj": "colwise",
+        "decoder.layers.*.self_attn.o_proj": "rowwise",
+        "decoder.layers.*.cross_attn.q_proj": "colwise",
+        "decoder.layers.*.cross_attn.k_proj": "colwise",
+        "decoder.layers.*.cross_attn.v_proj": "colwise",
+        "decoder.layers.*.cross_attn.o_proj": "rowwise",
+        "decoder.layers.*.feed_forward.fc1": "colwise",
+        "decoder.layers.*.feed_forward.fc2": "rowwise",
+    }
+    base_model_fsdp_plan = {
+        "encoder.embed_tokens": "free_full_weight",
+        "decoder.embed_tokens": "free_full_weight",
+        "encoder.layers.*": "free_full_weight",
+        "decoder.layers.*": "free_full_weight",
+        "encoder.norm": "keep_full_weight",
+        "decoder.norm": "keep_full_weight",
+    }
+
+    vocab_size: int = 37000
+    decoder_vocab_size: int | None = None
+    share_encoder_decoder_embeddings: bool = True
+    d_model: int = 512
+    encoder_layers: int = 6
+    decoder_layers: int = 6
+    encoder_attention_heads: int = 8
+    decoder_attention_heads: int = 8
+    head_dim: int | None = None
+    v_head_dim: int | None = None
+    encoder_ffn_dim: int = 2048
+    decoder_ffn_dim: int = 2048
+    activation_function: str = "relu"
+    norm_first: bool = False
+    layer_norm_eps: float = 1e-5
+    attention_bias: bool = True
+    attention_output_bias: bool = True
+    lm_head_bias: bool = False
+    scale_embedding: bool = True
+    position_embedding_type: str = "sinusoidal"
+    max_position_embeddings: int = 512
+    dropout: float | int = interval(min=0.0, max=1.0)(default=0.1)
+    attention_dropout: float | int = interval(min=0.0, max=1.0)(default=0.0)
+    activation_dropout: float | int = interval(min=0.0, max=1.0)(default=0.0)
+    init_std: float | None = None
+    initializer: str = "xavier_uniform"
+    use_cache: bool = True
+    is_encoder_decoder: bool = True
+    tie_word_embeddings: bool = True
+    pad_token_id: int | None = 0
+    bos_token_id: int | None = 1
+    eos_token_id: int | list[int] | None = 2
+    decoder_start_token_id: int | None = 1
+
+    def __post_init__(self, **kwargs):
+        if self.decoder_vocab_size is None:
+            self.decoder_vocab_size = self.vocab_size
+        if self.init_std is None:
+            self.init_std = 0.02 if self.initializer == "normal" else max(self.d_model, 1) ** -0.5
+        super().__post_init__(**kwargs)
+
+    def validate_architecture(self):
+        """Part of `@strict` validation."""
+        positive = ("vocab_size", "decoder_vocab_size", "d_model", "encoder_layers", "decoder_layers")
+        heads = ("encoder_attention_heads", "decoder_attention_heads")
+        check_positive(self, (*positive, *heads, "encoder_ffn_dim", "decoder_ffn_dim", "max_position_embeddings"))
+        check_positive(self, tuple(name for name in ("head_dim", "v_head_dim") if getattr(self, name) is not None))
+        for name in heads:
+            if self.head_dim is None and self.d_model % getattr(self, name):
+                raise ValueError(
+                    f"`{name}` ({getattr(self, name)}) does not divide `d_model` ({self.d_model}). "
+                    "Choose a divisor, or set `head_dim`."
+                )
+        if self.share_encoder_decoder_embeddings and self.decoder_vocab_size != self.vocab_size:
+            raise ValueError(
+                f"`share_encoder_decoder_embeddings=True` needs one vocabulary, but `vocab_size` is {self.vocab_size} "
+                f"and `decoder_vocab_size` is {self.decoder_vocab_size}. Set it to False, or make the two equal."
+            )
+        check_choice(self, "position_embedding_type", ("learned", "sinusoidal"))
+        check_choice(self, "initializer", ("xavier_uniform", "normal"))
+        check_choice(self, "activation_function", ACT2FN)
+        check_token_ids(self, ("pad_token_id",), min(self.vocab_size, self.decoder_vocab_size))
+        check_token_ids(self, ("bos_token_id", "eos_token_id", "decoder_start_token_id"), self.decoder_vocab_size)
+
+
+__all__ = ["ScratchTransformerConfig"]

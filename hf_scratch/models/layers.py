@@ -1,0 +1,244 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""The blocks of "Attention Is All You Need" (Vaswani et al. 2017) that both models are built from.
+
+Shapes are written as (batch, length, width); `heads * head_dim` need not equal the width.
+"""
+
+import math
+
+import torch
+from torch import nn
+from transformers.activations import ACT2FN
+from transformers.cache_utils import Cache, EncoderDecoderCache
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers.utils.import_utils import is_torchdynamo_compiling
+
+
+def eager_attention_forward(
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float,
+    dropout: float = 0.0,
+    **kwargs,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """softmax(Q K^T / sqrt(d_k)) V, equation (1), section 3.2.1.
+
+    Args:
+        query, key: (batch, heads, query length or key length, head_dim).
+        value: (batch, heads, key length, v_head_dim).
+        attention_mask: added to the scores, broadcast to (batch, heads, query length, key length): 0 or -inf-like.
+
+    Returns:
+        The context (batch, query length, heads, v_head_dim) and the weights (batch, heads, query length, key length).
+    """
+    scores = torch.matmul(query, key.transpose(2, 3)) * scaling
+    if attention_mask is not None:
+        scores = scores + attention_mask
+    # in float32, since a bfloat16 sum over a long row loses the small weights
+    weights = nn.functional.softmax(scores, dim=-1, dtype=torch.float32).to(query.dtype)
+    weights = nn.functional.dropout(weights, p=dropout, training=module.training)
+    context = torch.matmul(weights, value).transpose(1, 2).contiguous()
+    return context, weights
+
+
+class MultiHeadAttention(nn.Module):
+    """Multi-head attention, section 3.2.2: self-attention, or cross-attention when given `key_value_states`.
+
+    Args:
+        config: the model's configuration; its `_attn_implementation` picks the attention function.
+        num_heads, head_dim, v_head_dim: h, d_k and d_v of the paper.
+        is_causal: True hides later positions (the decoder's self-attention, section 3.2.3).
+        layer_idx: the index of this layer's keys and values in the cache.
+    """
+
+    def __init__(
+        self,
+        config,
+        num_heads: int,
+        head_dim: int,
+        v_head_dim: int | None = None,
+        is_causal: bool = False,
+        layer_idx: int | None = None,
+    ):
+        super().__init__()
+        v_head_dim = v_head_dim or head_dim
+        self.config = config
+        self.layer_idx = layer_idx
+        self.head_dim = head_dim
+        self.v_head_dim = v_head_dim
+        self.is_causal = is_causal
+        self.scaling = head_dim**-0.5
+        self.attention_dropout = config.attention_dropout
+        self.num_key_value_groups = 1  # read by the attention functions: as many key heads as query heads
+
+        # three projections, not one packed: a tensor-parallel plan, LoRA and the converters name them one by one
+        self.q_proj = nn.Linear(config.hidden_size, num_heads * head_dim, bias=config.attention_bias)
+        self.k_proj = nn.Linear(config.hidden_size, num_heads * head_dim, bias=config.attention_bias)
+        self.v_proj = nn.Linear(config.hidden_size, num_heads * v_head_dim, bias=config.attention_bias)
+        self.o_proj = nn.Linear(num_heads * v_head_dim, config.hidden_size, bias=config.attention_output_bias)
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        key_value_states: torch.Tensor | None = None,
+        past_key_values: Cache | None = None,
+        **kwargs,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Attend from `hidden_states` to itself or to `key_value_states`.
+
+        Args:
+            hidden_states: (batch, query length, width).
+            attention_mask: what `create_causal_mask` or `create_bidirectional_mask` made; its form depends on the
+                attention function, so it is handed on as it is.
+            key_value_states: (batch, key length, width), the encoder's output; None means self-attention.
+
+        Returns:
+            The output (batch, query length, width) and the weights, None unless the attention function gives them.
+        """
+        input_shape = hidden_states.shape[:-1]
+        # -1 heads, never their number: under tensor parallelism a process holds only some of them
+        query = self.q_proj(hidden_states).view(*input_shape, -1, self.head_dim).transpose(1, 2)
+        key, value = self.keys_and_values(hidden_states, key_value_states, past_key_values)
+
+        attention_interface = ALL_ATTENTION_FUNCTIONS.get_interface(
+            self.config._attn_implementation, eager_attention_forward
+        )
+        context, weights = attention_interface(
+            self,
+            query,
+            key,
+            value,
+            attention_mask,
+            dropout=self.attention_dropout if self.training else 0.0,
+            scaling=self.scaling,
+            **kwargs,
+        )
+        return self.o_proj(context.reshape(*input_shape, -1)), weights
+
+    def keys_and_values(
+        self, hidden_states: torch.Tensor, key_value_states: torch.Tensor | None, past_key_values: Cache | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys (batch, heads, length, head_dim) and values (..., v_head_dim), those of the cache included."""
+        is_cross_attention = key_value_states is not None
+        cache = past_key_values
+        if isinstance(cache, EncoderDecoderCache):
+            cache = cache.cross_attention_cache if is_cross_attention else cache.self_attention_cache
+            if is_cross_attention and past_key_values.is_updated.get(self.layer_idx):
+                # the source does not change while decoding: projected once, at the first step
+                return cache.layers[self.layer_idx].keys, cache.layers[self.layer_idx].values
+
+        states = key_value_states if is_cross_attention else hidden_states
+        key = self.k_proj(states).view(*states.shape[:-1], -1, self.head_dim).transpose(1, 2)
+        value = self.v_proj(states).view(*states.shape[:-1], -1, self.v_head_dim).transpose(1, 2)
+        if cache is not None:
+            key, value = cache.update(key, value, self.layer_idx)
+            if is_cross_attention and isinstance(past_key_values, EncoderDecoderCache):
+                past_key_values.is_updated[self.layer_idx] = True
+        return key, value
+
+
+class FeedForward(nn.Module):
+    """max(0, x W1 + b1) W2 + b2, equation (2), section 3.3, with any activation of transformers.
+
+    Args:
+        width: the model's width; `inner_width`: d_ff of the paper; `dropout`: after the activation.
+    """
+
+    def __init__(self, width: int, inner_width: int, activation: str, dropout: float = 0.0):
+        super().__init__()
+        self.fc1 = nn.Linear(width, inner_width)
+        self.activation = ACT2FN[activation]
+        self.dropout = dropout
+        self.fc2 = nn.Linear(inner_width, width)
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """(batch, length, width) -> (batch, length, width), each position by itself."""
+        hidden_states = self.activation(self.fc1(hidden_states))
+        hidden_states = nn.functional.dropout(hidden_states, p=self.dropout, training=self.training)
+        return self.fc2(hidden_states)
+
+
+class SinusoidalPositionalEmbedding(nn.Module):
+    """PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i+1) = cos(...), section 3.5. Nothing in it is learned.
+
+    The table is a buffer that is not saved. `from_pretrained` builds models on the meta device, where its values
+    would be lost: the models' `_init_weights` fills it again from `make_table`.
+    """
+
+    def __init__(self, num_positions: int, width: int):
+        super().__init__()
+        self.num_positions = num_positions
+        self.width = width
+        self.register_buffer("weight", self.make_table(), persistent=False)
+
+    def make_table(self) -> torch.Tensor:
+        """The table (num_positions, width), sine on even and cosine on odd columns."""
+        position = torch.arange(self.num_positions, dtype=torch.float32)[:, None]
+        even = torch.arange(0, self.width, 2, dtype=torch.float32)
+        angle = position * torch.exp(even * (-math.log(10000.0) / self.width))
+        table = torch.zeros(self.num_positions, self.width)
+        table[:, 0::2] = angle.sin()
+        table[:, 1::2] = angle.cos()[:, : self.width // 2]
+        return table
+
+    def forward(self, position_ids: torch.Tensor) -> torch.Tensor:
+        """(batch, length) -> (batch, length, width)."""
+        return nn.functional.embedding(position_ids, self.weight)
+
+
+def make_position_embedding(position_embedding_type: str, num_positions: int, width: int) -> nn.Module:
+    """"learned" (GPT) or "sinusoidal" (section 3.5) positions; both map (batch, length) to (batch, length, width)."""
+    if position_embedding_type == "learned":
+        return nn.Embedding(num_positions, width)
+    return SinusoidalPositionalEmbedding(num_positions, width)
+
+
+def make_position_ids(inputs_embeds: torch.Tensor, past_key_values: Cache | None = None) -> torch.Tensor:
+    """Positions (1, length) that go on where the cache ends. A StaticCache's length is a tensor: no Python branch."""
+    past_length = past_key_values.get_seq_length() if past_key_values is not None else 0
+    return (torch.arange(inputs_embeds.shape[1], device=inputs_embeds.device) + past_length).unsqueeze(0)
+
+
+def slice_logits(hidden_states: torch.Tensor, logits_to_keep: int | torch.Tensor) -> torch.Tensor:
+    """The positions to compute logits for: the last `logits_to_keep` ones (0: all), or those of a 1-d index tensor."""
+    kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) and logits_to_keep else logits_to_keep
+    return hidden_states if isinstance(kept, int) else hidden_states[:, kept, :]
+
+
+def check_inputs(config, inputs_embeds_given: bool, input_ids: torch.Tensor | None, vocab_size: int) -> None:
+    """Raise ValueError unless exactly one input is given and its ids are in the vocabulary.
+
+    The ids are read on the CPU only: on an accelerator the look would wait for the device at each step.
+    """
+    if (input_ids is not None) == inputs_embeds_given:
+        raise ValueError("You must specify exactly one of `input_ids` or `inputs_embeds` (or their `decoder_` forms).")
+    if input_ids is None or input_ids.device.type != "cpu" or input_ids.numel() == 0 or is_torchdynamo_compiling():
+        return
+    low, high = (int(x) for x in input_ids.aminmax())
+    if low < 0 or high >= vocab_size:
+        raise ValueError(
+            f"Token id {low if low < 0 else high} is outside the vocabulary of {vocab_size} tokens of this "
+            f"{config.model_type} model (ids 0 to {vocab_size - 1}). Does the tokenizer belong to the model?"
+        )
+
+
+def check_length(
+    inputs_embeds: torch.Tensor, position_ids: torch.Tensor | None, past_key_values: Cache | None, longest: int
+) -> None:
+    """Raise ValueError when the tokens (and those of the cache before them) need more than `longest` positions."""
+    if is_torchdynamo_compiling():
+        return
+    length = inputs_embeds.shape[1]
+    if position_ids is not None:  # packed or left-padded rows count from 0 within a row
+        length = int(position_ids.max()) + 1 if position_ids.device.type == "cpu" and position_ids.numel() else 0
+    elif past_key_values is not None and isinstance(past_key_values.get_seq_length(), int):
+        length += past_key_values.get_seq_length()  # a StaticCache's is a tensor, and its own size bounds it
+    if length > longest:
+        raise ValueError(
+            f"The input is {length} tokens long, but `max_position_embeddings` of this model is {longest}. Shorten the "
+            "input (`truncation=True` in the tokenizer), generate fewer tokens, or train a model with more positions."
+        )

@@ -1,0 +1,235 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""ScratchGPT: the decoder half of "Attention Is All You Need", with nothing to cross-attend to (Radford et al. 2018).
+
+A token's way: `embed_tokens` + `embed_positions` -> `ScratchGPTLayer` x N -> `norm` -> `lm_head` -> logits.
+"""
+
+import torch
+from torch import nn
+from transformers import initialization as init
+from transformers.cache_utils import Cache, DynamicCache
+from transformers.generation import GenerationMixin
+from transformers.masking_utils import create_causal_mask
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
+from transformers.modeling_utils import PreTrainedModel
+from transformers.processing_utils import Unpack
+from transformers.utils import TransformersKwargs, can_return_tuple
+from transformers.utils.generic import merge_with_config_defaults
+from transformers.utils.output_capturing import capture_outputs
+
+from .configuration_scratch_gpt import ScratchGPTConfig
+from .layers import (
+    FeedForward,
+    MultiHeadAttention,
+    SinusoidalPositionalEmbedding,
+    check_inputs,
+    check_length,
+    make_position_embedding,
+    make_position_ids,
+    slice_logits,
+)
+
+
+class ScratchGPTLayer(GradientCheckpointingLayer):
+    """One block: self-attention, then feed-forward, each with a residual connection and a LayerNorm.
+
+    `norm_first=True` computes x + Sublayer(LayerNorm(x)), as GPT-2; False LayerNorm(x + Sublayer(x)), as the paper.
+    """
+
+    def __init__(self, config: ScratchGPTConfig, layer_idx: int):
+        super().__init__()
+        self.norm_first = config.norm_first
+        self.dropout = config.hidden_dropout
+        self.self_attn = MultiHeadAttention(
+            config, config.num_attention_heads, config.head_dim, is_causal=config.is_causal, layer_idx=layer_idx
+        )
+        self.self_attn_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.feed_forward = FeedForward(config.hidden_size, config.intermediate_size, config.hidden_act)
+        self.feed_forward_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        past_key_values: Cache | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> torch.Tensor:
+        """(batch, length, hidden_size) -> (batch, length, hidden_size)."""
+        residual = hidden_states
+        if self.norm_first:
+            hidden_states = self.self_attn_norm(hidden_states)
+        hidden_states, _ = self.self_attn(hidden_states, attention_mask, past_key_values=past_key_values, **kwargs)
+        hidden_states = residual + nn.functional.dropout(hidden_states, p=self.dropout, training=self.training)
+        if not self.norm_first:
+            hidden_states = self.self_attn_norm(hidden_states)
+
+        residual = hidden_states
+        if self.norm_first:
+            hidden_states = self.feed_forward_norm(hidden_states)
+        hidden_states = self.feed_forward(hidden_states)
+        hidden_states = residual + nn.functional.dropout(hidden_states, p=self.dropout, training=self.training)
+        if not self.norm_first:
+            hidden_states = self.feed_forward_norm(hidden_states)
+        return hidden_states
+
+
+class ScratchGPTPreTrainedModel(PreTrainedModel):
+    """Initial weights and what transformers may do with the model."""
+
+    config: ScratchGPTConfig
+    base_model_prefix = "model"
+    supports_gradient_checkpointing = True
+    _no_split_modules = ["ScratchGPTLayer"]
+    _skip_keys_device_placement = ["past_key_values"]
+    _supports_sdpa = True
+    _supports_flash_attn = True
+    _supports_flex_attn = True
+    _supports_attention_backend = True
+    _can_compile_fullgraph = True
+    _can_record_outputs = {"hidden_states": ScratchGPTLayer, "attentions": MultiHeadAttention}
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module):
+        super()._init_weights(module)  # N(0, initializer_range) weights, zero biases, unit LayerNorms
+        if isinstance(module, SinusoidalPositionalEmbedding):
+            init.copy_(module.weight, module.make_table())
+
+
+class ScratchGPTModel(ScratchGPTPreTrainedModel):
+    """Token ids to hidden states, without a head."""
+
+    def __init__(self, config: ScratchGPTConfig):
+        super().__init__(config)
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.embed_positions = make_position_embedding(
+            config.position_embedding_type, config.max_position_embeddings, config.hidden_size
+        )
+        self.embed_norm = (
+            nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps) if config.embedding_layernorm else nn.Identity()
+        )
+        self.layers = nn.ModuleList([ScratchGPTLayer(config, i) for i in range(config.num_hidden_layers)])
+        self.norm = (
+            nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps) if config.final_layernorm else nn.Identity()
+        )
+        self.gradient_checkpointing = False
+        self.post_init()
+
+    @merge_with_config_defaults
+    @capture_outputs
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        position_ids: torch.LongTensor | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: torch.FloatTensor | None = None,
+        use_cache: bool | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> BaseModelOutputWithPast:
+        """Run the stack.
+
+        Args:
+            input_ids: (batch, length) token ids; or `inputs_embeds`: (batch, length, hidden_size).
+            attention_mask: (batch, past + length), 0 on padding; or a 4-d mask, which is used as it is.
+            position_ids: (batch, length). Default: 0, 1, ... on from the cache. Positions that start again at 0 mark
+                packed sequences, which then do not see each other (no mask and no cache given).
+            past_key_values: a `Cache` with the earlier tokens.
+
+        Returns:
+            `last_hidden_state` (batch, length, hidden_size) and the cache.
+
+        Raises:
+            ValueError: an id outside the vocabulary, more tokens than `max_position_embeddings`, both or neither input.
+        """
+        check_inputs(self.config, inputs_embeds is not None, input_ids, self.config.vocab_size)
+        if inputs_embeds is None:
+            inputs_embeds = self.embed_tokens(input_ids)
+        if use_cache and past_key_values is None:
+            past_key_values = DynamicCache(config=self.config)
+        check_length(inputs_embeds, position_ids, past_key_values, self.config.max_position_embeddings)
+
+        if position_ids is None:
+            position_ids = make_position_ids(inputs_embeds, past_key_values)
+        causal_mask = create_causal_mask(
+            config=self.config,
+            inputs_embeds=inputs_embeds,
+            attention_mask=attention_mask,
+            past_key_values=past_key_values,
+            position_ids=position_ids,
+        )
+
+        hidden_states = self.embed_norm(inputs_embeds + self.embed_positions(position_ids))
+        hidden_states = nn.functional.dropout(hidden_states, p=self.config.embedding_dropout, training=self.training)
+        for layer in self.layers:
+            hidden_states = layer(
+                hidden_states,
+                causal_mask,
+                past_key_values=past_key_values,
+                position_ids=position_ids,
+                use_cache=use_cache,
+                **kwargs,
+            )
+        return BaseModelOutputWithPast(last_hidden_state=self.norm(hidden_states), past_key_values=past_key_values)
+
+
+class ScratchGPTForCausalLM(ScratchGPTPreTrainedModel, GenerationMixin):
+    """ScratchGPT with a head that predicts the next token."""
+
+    _tied_weights_keys = {"lm_head.weight": "model.embed_tokens.weight"}
+    _tp_plan = {"lm_head": "colwise_gather_output"}
+    _pp_plan = {"lm_head": (["hidden_states"], ["logits"])}
+    _fsdp_plan = {"lm_head": "keep_full_weight"}
+
+    def __init__(self, config: ScratchGPTConfig):
+        super().__init__(config)
+        self.model = ScratchGPTModel(config)
+        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=config.lm_head_bias)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        position_ids: torch.LongTensor | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: torch.FloatTensor | None = None,
+        labels: torch.LongTensor | None = None,
+        use_cache: bool | None = None,
+        logits_to_keep: int | torch.Tensor = 0,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> CausalLMOutputWithPast:
+        """Predict the next token at each position. Arguments beyond these are those of `ScratchGPTModel`.
+
+        Args:
+            labels: (batch, length), usually `input_ids` themselves: the shift by one is done here; -100 is ignored.
+            logits_to_keep: how many last positions to compute logits for (0: all), or their indices.
+            num_items_in_batch: the loss is the sum over tokens divided by this; without it, the mean.
+
+        Returns:
+            `loss` in nats a token, `logits` (batch, kept length, vocab_size), and the cache.
+        """
+        outputs = self.model(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            position_ids=position_ids,
+            past_key_values=past_key_values,
+            inputs_embeds=inputs_embeds,
+            use_cache=use_cache,
+            **kwargs,
+        )
+        logits = self.lm_head(slice_logits(outputs.last_hidden_state, logits_to_keep))
+        loss = None
+        if labels is not None:
+            loss = self.loss_function(logits=logits, labels=labels, vocab_size=self.config.vocab_size, **kwargs)
+        return CausalLMOutputWithPast(
+            loss=loss,
+            logits=logits,
+            past_key_values=outputs.past_key_values,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+        )
+
+
+__all__ = ["ScratchGPTPreTrainedModel", "ScratchGPTModel", "ScratchGPTForCausalLM"]

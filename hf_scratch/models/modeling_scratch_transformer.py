@@ -1,0 +1,479 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""ScratchTransformer: the encoder-decoder of "Attention Is All You Need" (Vaswani et al. 2017), figure 1.
+
+A source token's way: `encoder.embed_tokens` + `encoder.embed_positions` -> `ScratchTransformerEncoderLayer` x N. A
+target token's: `decoder.embed_tokens` + `decoder.embed_positions` -> `ScratchTransformerDecoderLayer` x N, each of
+which looks at the encoder's output -> `lm_head` -> logits.
+"""
+
+import math
+
+import torch
+from torch import nn
+from transformers import initialization as init
+from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
+from transformers.generation import GenerationMixin
+from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.modeling_outputs import (
+    BaseModelOutput,
+    BaseModelOutputWithPastAndCrossAttentions,
+    Seq2SeqLMOutput,
+    Seq2SeqModelOutput,
+)
+from transformers.modeling_utils import PreTrainedModel
+from transformers.processing_utils import Unpack
+from transformers.utils import TransformersKwargs, can_return_tuple
+from transformers.utils.generic import merge_with_config_defaults
+from transformers.utils.output_capturing import OutputRecorder, capture_outputs
+
+from .configuration_scratch_transformer import ScratchTransformerConfig
+from .layers import (
+    FeedForward,
+    MultiHeadAttention,
+    SinusoidalPositionalEmbedding,
+    check_inputs,
+    check_length,
+    make_position_embedding,
+    make_position_ids,
+    slice_logits,
+)
+
+
+class ScratchTransformerEncoderLayer(GradientCheckpointingLayer):
+    """Self-attention, then feed-forward (section 3.1).
+
+    `norm_first=False` computes LayerNorm(x + Sublayer(x)), as the paper; True x + Sublayer(LayerNorm(x)).
+    """
+
+    def __init__(self, config: ScratchTransformerConfig, layer_idx: int):
+        super().__init__()
+        self.norm_first = config.norm_first
+        self.dropout = config.dropout
+        num_heads = config.encoder_attention_heads
+        head_dim = config.head_dim or config.d_model // num_heads
+        self.self_attn = MultiHeadAttention(config, num_heads, head_dim, config.v_head_dim, layer_idx=layer_idx)
+        self.self_attn_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps)
+        self.feed_forward = FeedForward(
+            config.d_model, config.encoder_ffn_dim, config.activation_function, config.activation_dropout
+        )
+        self.feed_forward_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps)
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> torch.Tensor:
+        """(batch, source length, d_model) -> (batch, source length, d_model)."""
+        residual = hidden_states
+        if self.norm_first:
+            hidden_states = self.self_attn_norm(hidden_states)
+        hidden_states, _ = self.self_attn(hidden_states, attention_mask, **kwargs)
+        hidden_states = residual + nn.functional.dropout(hidden_states, p=self.dropout, training=self.training)
+        if not self.norm_first:
+            hidden_states = self.self_attn_norm(hidden_states)
+
+        residual = hidden_states
+        if self.norm_first:
+            hidden_states = self.feed_forward_norm(hidden_states)
+        hidden_states = self.feed_forward(hidden_states)
+        hidden_states = residual + nn.functional.dropout(hidden_states, p=self.dropout, training=self.training)
+        if not self.norm_first:
+            hidden_states = self.feed_forward_norm(hidden_states)
+        return hidden_states
+
+
+class ScratchTransformerDecoderLayer(GradientCheckpointingLayer):
+    """Masked self-attention, attention over the encoder's output, then feed-forward (section 3.1)."""
+
+    def __init__(self, config: ScratchTransformerConfig, layer_idx: int):
+        super().__init__()
+        self.norm_first = config.norm_first
+        self.dropout = config.dropout
+        num_heads = config.decoder_attention_heads
+        head_dim = config.head_dim or config.d_model // num_heads
+        self.self_attn = MultiHeadAttention(
+            config, num_heads, head_dim, config.v_head_dim, is_causal=True, layer_idx=layer_idx
+        )
+        self.self_attn_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps)
+        self.cross_attn = MultiHeadAttention(config, num_heads, head_dim, config.v_head_dim, layer_idx=layer_idx)
+        self.cross_attn_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps)
+        self.feed_forward = FeedForward(
+            config.d_model, config.decoder_ffn_dim, config.activation_function, config.activation_dropout
+        )
+        self.feed_forward_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps)
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        encoder_hidden_states: torch.Tensor | None = None,
+        encoder_attention_mask: torch.Tensor | None = None,
+        past_key_values: Cache | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> torch.Tensor:
+        """(batch, target length, d_model) -> the same, given encoder_hidden_states (batch, source length, d_model)."""
+        residual = hidden_states
+        if self.norm_first:
+            hidden_states = self.self_attn_norm(hidden_states)
+        hidden_states, _ = self.self_attn(hidden_states, attention_mask, past_key_values=past_key_values, **kwargs)
+        hidden_states = residual + nn.functional.dropout(hidden_states, p=self.dropout, training=self.training)
+        if not self.norm_first:
+            hidden_states = self.self_attn_norm(hidden_states)
+
+        residual = hidden_states
+        if self.norm_first:
+            hidden_states = self.cross_attn_norm(hidden_states)
+        hidden_states, _ = self.cross_attn(
+            hidden_states, encoder_attention_mask, encoder_hidden_states, past_key_values=past_key_values, **kwargs
+        )
+        hidden_states = residual + nn.functional.dropout(hidden_states, p=self.dropout, training=self.training)
+        if not self.norm_first:
+            hidden_states = self.cross_attn_norm(hidden_states)
+
+        residual = hidden_states
+        if self.norm_first:
+            hidden_states = self.feed_forward_norm(hidden_states)
+        hidden_states = self.feed_forward(hidden_states)
+        hidden_states = residual + nn.functional.dropout(hidden_states, p=self.dropout, training=self.training)
+        if not self.norm_first:
+            hidden_states = self.feed_forward_norm(hidden_states)
+        return hidden_states
+
+
+class ScratchTransformerPreTrainedModel(PreTrainedModel):
+    """Initial weights and what transformers may do with the model."""
+
+    config: ScratchTransformerConfig
+    base_model_prefix = "model"
+    supports_gradient_checkpointing = True
+    _no_split_modules = ["ScratchTransformerEncoderLayer", "ScratchTransformerDecoderLayer"]
+    _skip_keys_device_placement = ["past_key_values"]
+    _supports_sdpa = True
+    _supports_flash_attn = True
+    _supports_flex_attn = True
+    _supports_attention_backend = True
+    _can_compile_fullgraph = True
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module):
+        super()._init_weights(module)  # N(0, init_std) weights, zero biases and padding rows, unit LayerNorms
+        if isinstance(module, nn.Linear) and self.config.initializer == "xavier_uniform":
+            init.xavier_uniform_(module.weight)
+        elif isinstance(module, SinusoidalPositionalEmbedding):
+            init.copy_(module.weight, module.make_table())
+
+    def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:
+        # transformers ties nothing unless `tie_word_embeddings`; sharing source and target is a choice of its own
+        if all_submodels:
+            return super().get_expanded_tied_weights_keys(all_submodels=True)
+        return dict(self._tied_weights_keys or {})
+
+
+class ScratchTransformerStack(ScratchTransformerPreTrainedModel):
+    """What encoder and decoder have in common: embeddings with positions, N layers, a last LayerNorm if pre-norm."""
+
+    def __init__(self, config: ScratchTransformerConfig, vocab_size: int, layers: list[nn.Module]):
+        super().__init__(config)
+        self.embed_scale = math.sqrt(config.d_model) if config.scale_embedding else 1.0
+        self.embed_tokens = nn.Embedding(vocab_size, config.d_model, config.pad_token_id)
+        self.embed_positions = make_position_embedding(
+            config.position_embedding_type, config.max_position_embeddings, config.d_model
+        )
+        self.layers = nn.ModuleList(layers)
+        # post-norm layers end in a LayerNorm of their own
+        self.norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps) if config.norm_first else nn.Identity()
+        self.gradient_checkpointing = False
+        self.post_init()
+
+    def embed(
+        self,
+        input_ids: torch.Tensor | None,
+        inputs_embeds: torch.Tensor | None,
+        position_ids: torch.Tensor | None = None,
+        past_key_values: Cache | None = None,
+    ) -> torch.Tensor:
+        """Tokens times sqrt(d_model) plus positions (sections 3.4 and 3.5): (batch, length) -> (..., d_model)."""
+        check_inputs(self.config, inputs_embeds is not None, input_ids, self.embed_tokens.num_embeddings)
+        if inputs_embeds is None:
+            inputs_embeds = self.embed_tokens(input_ids)
+        check_length(inputs_embeds, position_ids, past_key_values, self.config.max_position_embeddings)
+        if position_ids is None:
+            position_ids = make_position_ids(inputs_embeds, past_key_values)
+        hidden_states = inputs_embeds * self.embed_scale + self.embed_positions(position_ids)
+        return nn.functional.dropout(hidden_states, p=self.config.dropout, training=self.training)
+
+
+class ScratchTransformerEncoder(ScratchTransformerStack):
+    """The left half of figure 1."""
+
+    _can_record_outputs = {"hidden_states": ScratchTransformerEncoderLayer, "attentions": MultiHeadAttention}
+
+    def __init__(self, config: ScratchTransformerConfig):
+        layers = [ScratchTransformerEncoderLayer(config, i) for i in range(config.encoder_layers)]
+        super().__init__(config, config.vocab_size, layers)
+
+    @merge_with_config_defaults
+    @capture_outputs
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.FloatTensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> BaseModelOutput:
+        """Source ids (batch, source length), with attention_mask 0 on padding, to `last_hidden_state` (..., d_model)."""
+        hidden_states = self.embed(input_ids, inputs_embeds)
+        mask = create_bidirectional_mask(
+            config=self.config, inputs_embeds=hidden_states, attention_mask=attention_mask
+        )
+        for layer in self.layers:
+            hidden_states = layer(hidden_states, mask, **kwargs)
+        return BaseModelOutput(last_hidden_state=self.norm(hidden_states))
+
+
+class ScratchTransformerDecoder(ScratchTransformerStack):
+    """The right half of figure 1, without the head."""
+
+    _can_record_outputs = {
+        "hidden_states": ScratchTransformerDecoderLayer,
+        "attentions": OutputRecorder(MultiHeadAttention, index=1, layer_name="self_attn"),
+        "cross_attentions": OutputRecorder(MultiHeadAttention, index=1, layer_name="cross_attn"),
+    }
+
+    def __init__(self, config: ScratchTransformerConfig):
+        layers = [ScratchTransformerDecoderLayer(config, i) for i in range(config.decoder_layers)]
+        super().__init__(config, config.decoder_vocab_size, layers)
+
+    @merge_with_config_defaults
+    @capture_outputs
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        encoder_hidden_states: torch.FloatTensor | None = None,
+        encoder_attention_mask: torch.Tensor | None = None,
+        position_ids: torch.LongTensor | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: torch.FloatTensor | None = None,
+        use_cache: bool | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> BaseModelOutputWithPastAndCrossAttentions:
+        """Target ids (batch, target length) and the encoder's output to `last_hidden_state` (..., d_model).
+
+        Args:
+            attention_mask: (batch, past + target length), 0 on padding; the causal order is added to it.
+            encoder_hidden_states: (batch, source length, d_model); encoder_attention_mask: (batch, source length).
+            position_ids: (batch, target length). Default: 0, 1, ... on from the cache.
+        """
+        if use_cache and past_key_values is None:
+            past_key_values = EncoderDecoderCache(DynamicCache(config=self.config), DynamicCache(config=self.config))
+        self_attention_cache = past_key_values
+        if isinstance(past_key_values, EncoderDecoderCache):
+            self_attention_cache = past_key_values.self_attention_cache
+
+        hidden_states = self.embed(input_ids, inputs_embeds, position_ids, past_key_values)
+        causal_mask = create_causal_mask(
+            config=self.config,
+            inputs_embeds=hidden_states,
+            attention_mask=attention_mask,
+            past_key_values=self_attention_cache,
+            position_ids=position_ids,
+        )
+        cross_mask = create_bidirectional_mask(
+            config=self.config,
+            inputs_embeds=hidden_states,
+            attention_mask=encoder_attention_mask,
+            encoder_hidden_states=encoder_hidden_states,
+        )
+        for layer in self.layers:
+            hidden_states = layer(
+                hidden_states,
+                causal_mask,
+                encoder_hidden_states,  # positional, as gradient checkpointing asks
+                cross_mask,
+                past_key_values=past_key_values,
+                use_cache=use_cache,
+                **kwargs,
+            )
+        return BaseModelOutputWithPastAndCrossAttentions(
+            last_hidden_state=self.norm(hidden_states), past_key_values=past_key_values
+        )
+
+
+class ScratchTransformerModel(ScratchTransformerPreTrainedModel):
+    """Encoder and decoder, without a head."""
+
+    def __init__(self, config: ScratchTransformerConfig):
+        super().__init__(config)
+        if config.share_encoder_decoder_embeddings:
+            self._tied_weights_keys = {"decoder.embed_tokens.weight": "encoder.embed_tokens.weight"}
+        self.encoder = ScratchTransformerEncoder(config)
+        self.decoder = ScratchTransformerDecoder(config)
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.encoder.embed_tokens
+
+    def set_input_embeddings(self, value: nn.Module):
+        self.encoder.embed_tokens = value
+        if self.config.share_encoder_decoder_embeddings:
+            self.decoder.embed_tokens = value
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        decoder_input_ids: torch.LongTensor | None = None,
+        decoder_attention_mask: torch.Tensor | None = None,
+        encoder_outputs: tuple[torch.Tensor] | BaseModelOutput | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: torch.FloatTensor | None = None,
+        decoder_inputs_embeds: torch.FloatTensor | None = None,
+        decoder_position_ids: torch.LongTensor | None = None,
+        use_cache: bool | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> Seq2SeqModelOutput:
+        """Run both stacks.
+
+        Args:
+            input_ids: (batch, source length); attention_mask: the same shape, 0 on padding.
+            decoder_input_ids: (batch, target length), starting with `decoder_start_token_id`.
+            encoder_outputs: what the encoder gave before; the source is then not encoded again.
+            decoder_position_ids: (batch, target length), for targets that are padded on the left.
+
+        Returns:
+            `last_hidden_state` (batch, target length, d_model), `encoder_last_hidden_state`, and the cache.
+
+        Raises:
+            ValueError: an id outside the vocabulary, more tokens than `max_position_embeddings`, both or neither input.
+        """
+        if encoder_outputs is None:
+            encoder_outputs = self.encoder(
+                input_ids=input_ids, attention_mask=attention_mask, inputs_embeds=inputs_embeds, **kwargs
+            )
+        elif not isinstance(encoder_outputs, BaseModelOutput):
+            encoder_outputs = BaseModelOutput(*encoder_outputs)
+        decoder_outputs = self.decoder(
+            input_ids=decoder_input_ids,
+            attention_mask=decoder_attention_mask,
+            encoder_hidden_states=encoder_outputs.last_hidden_state,
+            encoder_attention_mask=attention_mask,
+            position_ids=decoder_position_ids,
+            past_key_values=past_key_values,
+            inputs_embeds=decoder_inputs_embeds,
+            use_cache=use_cache,
+            **kwargs,
+        )
+        return Seq2SeqModelOutput(
+            last_hidden_state=decoder_outputs.last_hidden_state,
+            past_key_values=decoder_outputs.past_key_values,
+            decoder_hidden_states=decoder_outputs.hidden_states,
+            decoder_attentions=decoder_outputs.attentions,
+            cross_attentions=decoder_outputs.cross_attentions,
+            encoder_last_hidden_state=encoder_outputs.last_hidden_state,
+            encoder_hidden_states=encoder_outputs.hidden_states,
+            encoder_attentions=encoder_outputs.attentions,
+        )
+
+
+class ScratchTransformerForConditionalGeneration(ScratchTransformerPreTrainedModel, GenerationMixin):
+    """ScratchTransformer with a head over the target vocabulary: translation."""
+
+    _tp_plan = {"lm_head": "colwise_gather_output"}
+    _fsdp_plan = {"lm_head": "keep_full_weight"}
+
+    def __init__(self, config: ScratchTransformerConfig):
+        super().__init__(config)
+        # labels are aligned with the logits already, as decoder_input_ids are shifted right: the class name alone
+        # would choose the causal language model's loss, which shifts again
+        self.loss_type = "ForMaskedLM"
+        if config.tie_word_embeddings:
+            source = "encoder" if config.share_encoder_decoder_embeddings else "decoder"
+            self._tied_weights_keys = {"lm_head.weight": f"model.{source}.embed_tokens.weight"}
+        self.model = ScratchTransformerModel(config)
+        self.lm_head = nn.Linear(config.d_model, config.decoder_vocab_size, bias=config.lm_head_bias)
+        self.post_init()
+
+    def _resize_token_embeddings(self, new_num_tokens, pad_to_multiple_of=None, mean_resizing=True):
+        # one shared vocabulary grows on both sides; otherwise this resizes the source's, and the head stays
+        resized = super()._resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
+        if self.config.share_encoder_decoder_embeddings:
+            self.config.decoder_vocab_size = resized.num_embeddings
+        return resized
+
+    def prepare_decoder_input_ids_from_labels(self, labels: torch.LongTensor) -> torch.LongTensor:
+        """Labels (batch, length) shifted right behind `decoder_start_token_id`; -100 becomes `pad_token_id`."""
+        start = labels.new_full((labels.shape[0], 1), self.config.decoder_start_token_id)
+        shifted = torch.cat([start, labels[:, :-1]], dim=1)
+        return shifted.masked_fill(shifted == -100, self.config.pad_token_id)
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        decoder_input_ids: torch.LongTensor | None = None,
+        decoder_attention_mask: torch.Tensor | None = None,
+        encoder_outputs: tuple[torch.Tensor] | BaseModelOutput | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: torch.FloatTensor | None = None,
+        decoder_inputs_embeds: torch.FloatTensor | None = None,
+        decoder_position_ids: torch.LongTensor | None = None,
+        labels: torch.LongTensor | None = None,
+        use_cache: bool | None = None,
+        logits_to_keep: int | torch.Tensor = 0,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> Seq2SeqLMOutput:
+        """Predict each target token. Arguments beyond these are those of `ScratchTransformerModel`.
+
+        Args:
+            labels: (batch, target length), the target with its end token and without a start token; -100 is ignored.
+                `decoder_input_ids` are made from them when not given.
+            logits_to_keep: how many last positions to compute logits for (0: all), or their indices.
+            num_items_in_batch: the loss is the sum over tokens divided by this; without it, the mean.
+
+        Returns:
+            `loss` in nats a token, `logits` (batch, kept length, decoder_vocab_size), and the cache.
+        """
+        if labels is not None:
+            use_cache = False
+            if decoder_input_ids is None and decoder_inputs_embeds is None:
+                decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
+        outputs = self.model(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            decoder_input_ids=decoder_input_ids,
+            decoder_attention_mask=decoder_attention_mask,
+            encoder_outputs=encoder_outputs,
+            past_key_values=past_key_values,
+            inputs_embeds=inputs_embeds,
+            decoder_inputs_embeds=decoder_inputs_embeds,
+            decoder_position_ids=decoder_position_ids,
+            use_cache=use_cache,
+            **kwargs,
+        )
+        logits = self.lm_head(slice_logits(outputs.last_hidden_state, logits_to_keep))
+        loss = None
+        if labels is not None:
+            loss = self.loss_function(logits, labels, vocab_size=self.config.decoder_vocab_size, **kwargs)
+        return Seq2SeqLMOutput(
+            loss=loss,
+            logits=logits,
+            past_key_values=outputs.past_key_values,
+            decoder_hidden_states=outputs.decoder_hidden_states,
+            decoder_attentions=outputs.decoder_attentions,
+            cross_attentions=outputs.cross_attentions,
+            encoder_last_hidden_state=outputs.encoder_last_hidden_state,
+            encoder_hidden_states=outputs.encoder_hidden_states,
+            encoder_attentions=outputs.encoder_attentions,
+        )
+
+
+__all__ = [
+    "ScratchTransformerPreTrainedModel",
+    "ScratchTransformerModel",
+    "ScratchTransformerForConditionalGeneration",
+]
