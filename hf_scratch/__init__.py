@@ -15,6 +15,7 @@ from .models.modeling_scratch_transformer import (
     ScratchTransformerModel,
     ScratchTransformerPreTrainedModel,
 )
+from .pipelines import TranslationPipeline, register_translation_pipeline
 
 __version__ = "0.1.0"
 
@@ -27,6 +28,7 @@ AutoModelForSeq2SeqLM.register(ScratchTransformerConfig, ScratchTransformerForCo
 # Trainer's label smoothing shifts the labels, and the text-generation pipeline keeps quiet, only for classes named in
 # this table; `AutoModelForCausalLM.register` does not write it
 MODEL_FOR_CAUSAL_LM_MAPPING_NAMES["scratch_gpt"] = "ScratchGPTForCausalLM"
+register_translation_pipeline()
 
 __all__ = [
     "ScratchGPTConfig",
@@ -37,4 +39,5 @@ __all__ = [
     "ScratchTransformerForConditionalGeneration",
     "ScratchTransformerModel",
     "ScratchTransformerPreTrainedModel",
+    "TranslationPipeline",
 ]

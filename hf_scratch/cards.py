@@ -1,0 +1,149 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""Model cards, filled from a finished run: what was trained, how, on what, and what it reached."""
+
+import os
+import platform
+import shlex
+import sys
+from importlib.metadata import version
+
+import torch
+from huggingface_hub import EvalResult, ModelCard, ModelCardData
+from transformers import Trainer
+
+_TEMPLATE = """---
+{front_matter}
+---
+
+# {name}
+
+{what} Trained from scratch with [hf_scratch](https://pypi.org/project/hf-scratch), recipe `{recipe}`.
+
+```python
+import hf_scratch
+from transformers import pipeline
+
+{usage}
+```
+
+## Results
+
+| metric | value | on |
+|---|---|---|
+{results}
+
+{signatures}
+
+![Learning curve](learning_curve.png)
+
+## Training
+
+| | |
+|---|---|
+{training}
+
+```
+{command}
+```
+"""
+
+
+def _write(trainer: Trainer, data_args, recipe: str, values: dict, task: tuple[str, str], results: list, notes: str):
+    args, state = trainer.args, trainer.state
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    name = os.path.basename(os.path.normpath(args.output_dir))
+    dataset = data_args.dataset_name or data_args.train_file
+    # a local folder is no Hub id, and its path is nobody's business
+    public = dataset if not os.path.exists(dataset) else os.path.basename(os.path.normpath(dataset))
+    data = ModelCardData(
+        library_name="transformers",
+        pipeline_tag=task[0],
+        tags=["hf_scratch", model.config.model_type],
+        model_name=name,
+        eval_results=[
+            EvalResult(task[0], public, public, kind, value, metric_name=label, dataset_split=split)
+            for label, kind, value, split in results
+        ],
+        **values.pop("data"),
+    )
+    train = next((entry for entry in reversed(state.log_history) if "train_runtime" in entry), {})
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor() or platform.machine()
+    training = {
+        "parameters": f"{model.num_parameters():,}",
+        "data": f"`{public}`",
+        "updates": f"{state.global_step:,} ({state.epoch:.1f} epochs)",
+        "input tokens": f"{state.num_input_tokens_seen:,}",
+        "time": f"{train['train_runtime'] / 60:.0f} minutes" if "train_runtime" in train else "",
+        "seed": args.seed,
+        "hardware": f"{args.world_size} x {device}, {os.cpu_count()} CPU cores",
+        "software": ", ".join(f"{package} {version(package)}" for package in ("torch", "transformers", "hf-scratch")),
+        **values.pop("training", {}),
+    }
+    command = shlex.join([os.path.join("scripts", os.path.basename(sys.argv[0])), *sys.argv[1:]])
+    card = _TEMPLATE.format(
+        front_matter=data.to_yaml().strip(),
+        name=name,
+        recipe=recipe or "none",
+        results="\n".join(f"| {label} | {value:.2f} | {split} |" for label, _, value, split in results),
+        signatures=notes,
+        training="\n".join(f"| {key} | {value} |" for key, value in training.items()),
+        command="python " + command.replace(dataset, public) if dataset != public else "python " + command,
+        **values,
+    )
+    ModelCard(card).save(os.path.join(args.output_dir, "README.md"))
+
+
+def write_translation_card(trainer: Trainer, data_args, recipe: str, validation: dict, test: dict) -> None:
+    """Write `README.md` into the run's folder.
+
+    Args:
+        validation: what `keep_better_weights` returned; test: what `evaluate_translation` returned, or {}.
+    """
+    results, notes = [], ""
+    if "eval_bleu" in validation:
+        results.append(("BLEU, greedy", "bleu", validation["eval_bleu"], "validation"))
+    if test:
+        results += [
+            ("BLEU, cased", "bleu", test["bleu"], "test"),
+            ("BLEU, lower-cased", "bleu", test["bleu_lc"], "test"),
+            ("chrF", "chrf", test["chrf"], "test"),
+        ]
+        notes = (
+            f"Test translations by beam search with {data_args.num_beams} beams and length penalty "
+            f"{data_args.length_penalty}, on {test['sentences']} sentences. sacrebleu's signatures:\n"
+            f"`{test['bleu_signature']}`, `{test['bleu_lc_signature']}`, `{test['chrf_signature']}`."
+        )
+    source, target = data_args.source_lang, data_args.target_lang
+    values = {
+        "what": f"A Transformer (Vaswani et al. 2017) that translates from `{source}` to `{target}`.",
+        "usage": f'translator = pipeline("translation", model="{os.path.basename(trainer.args.output_dir)}")\n'
+        'translator("...")',
+        "data": {"language": [source, target]},
+        "training": {"weights": validation.get("weights", "trained")},
+    }
+    _write(trainer, data_args, recipe, values, ("translation", "Translation"), results, notes)
+
+
+def write_language_model_card(trainer: Trainer, data_args, recipe: str, validation: dict, test: dict) -> None:
+    """Write `README.md` into the run's folder.
+
+    Args:
+        validation, test: what `evaluate_language_model` returned for these splits, or {}.
+    """
+    results = []
+    for split, values in (("validation", validation), ("test", test)):
+        if values:
+            results += [
+                ("bits per byte", "bits_per_byte", values["bits_per_byte"], split),
+                ("loss [nats a token]", "loss", values["loss"], split),
+                ("perplexity", "perplexity", values["perplexity"], split),
+            ]
+    values = {
+        "what": "A GPT (Radford et al. 2018).",
+        "usage": f'writer = pipeline("text-generation", model="{os.path.basename(trainer.args.output_dir)}")\n'
+        'writer("Once upon a time", max_new_tokens=100)',
+        "data": {"language": ["en"]},
+        "training": {"weights": validation.get("weights", "trained")},
+    }
+    notes = "Each text by itself, end token included, bytes in UTF-8; windows move on by half a block."
+    _write(trainer, data_args, recipe, values, ("text-generation", "Text generation"), results, notes)

@@ -1,0 +1,120 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""What a trained model is worth: BLEU and chrF of translations, bits per byte of a language model."""
+
+import time
+from collections.abc import Sequence
+
+import torch
+from tqdm.auto import tqdm
+from transformers import PreTrainedModel
+
+from .metrics import BitsPerByte, ChrF, SacreBleu
+from .pipelines import TranslationPipeline
+
+
+def evaluate_translation(
+    model: PreTrainedModel,
+    tokenizer,
+    sources: Sequence[str],
+    references: Sequence[str],
+    batch_size: int = 64,
+    **generate_kwargs,
+) -> tuple[dict, list[str]]:
+    """Translate `sources` and compare with `references`.
+
+    Args:
+        generate_kwargs: `num_beams`, `length_penalty` and whatever else `generate()` takes.
+
+    Returns:
+        `{"bleu", "bleu_signature", "bleu_lc", "bleu_lc_signature", "chrf", "chrf_signature", "sentences", "seconds"}`
+        and the translations. BLEU is sacrebleu's on plain text, cased and 13a; `_lc` is lower-cased.
+    """
+    translator = TranslationPipeline(model=model, tokenizer=tokenizer, device=model.device)
+    start = time.perf_counter()
+    # batches of similar lengths waste less on padding
+    order = sorted(range(len(sources)), key=lambda i: len(sources[i]))
+    hypotheses = [""] * len(sources)
+    with tqdm(total=len(sources), desc="translating", unit=" sentences") as progress:
+        for begin in range(0, len(order), batch_size):
+            rows = order[begin : begin + batch_size]
+            records = translator([sources[i] for i in rows], batch_size=batch_size, **generate_kwargs)
+            for i, record in zip(rows, records, strict=True):
+                hypotheses[i] = record["translation_text"]
+            progress.update(len(rows))
+    seconds = time.perf_counter() - start
+    return {**score_translations(hypotheses, references), "sentences": len(hypotheses), "seconds": seconds}, hypotheses
+
+
+def score_translations(hypotheses: Sequence[str], references: Sequence[str]) -> dict:
+    """BLEU (cased and lower-cased, 13a) and chrF with their signatures."""
+    wrapped = [[reference] for reference in references]
+    bleu = SacreBleu().compute(predictions=hypotheses, references=wrapped)
+    bleu_lc = SacreBleu().compute(predictions=hypotheses, references=wrapped, lowercase=True)
+    chrf = ChrF().compute(predictions=hypotheses, references=wrapped)
+    return {
+        "bleu": bleu["score"],
+        "bleu_signature": bleu["signature"],
+        "bleu_lc": bleu_lc["score"],
+        "bleu_lc_signature": bleu_lc["signature"],
+        "chrf": chrf["score"],
+        "chrf_signature": chrf["signature"],
+    }
+
+
+@torch.inference_mode()
+def evaluate_language_model(
+    model: PreTrainedModel,
+    tokenizer,
+    texts: Sequence[str],
+    batch_size: int = 32,
+    block_size: int | None = None,
+    stride: int | None = None,
+) -> dict:
+    """The loss of each text by itself, `<s> text </s>`, every token once.
+
+    Args:
+        block_size: tokens the model sees at a time. Default: its `max_position_embeddings`.
+        stride: a text longer than `block_size` is read in windows that move on by this; only tokens not yet counted
+            count, so that they have at least `block_size - stride` tokens before them. Default: half of `block_size`.
+
+    Returns:
+        `{"loss": nats a token, "perplexity", "bits_per_byte", "tokens", "seconds"}`. The end token's cost is counted
+        in; bytes are those of the texts in UTF-8.
+    """
+    block_size = block_size or model.config.max_position_embeddings
+    stride = stride or block_size // 2
+    if not 0 < stride < block_size:
+        raise ValueError(f"`stride` must be between 1 and `block_size` - 1 ({block_size - 1}), got {stride}.")
+    start = time.perf_counter()
+    windows = []  # text, its window's ids, how many of the last ones are counted
+    for text, ids in enumerate(tokenizer(list(texts))["input_ids"]):
+        ids = [*ids, tokenizer.eos_token_id]
+        counted = 1  # <s> is given
+        for begin in range(0, len(ids), stride):
+            window = ids[begin : begin + block_size]
+            end = begin + len(window)
+            if end > counted:
+                windows.append((text, window, end - counted))
+                counted = end
+    windows.sort(key=lambda window: len(window[1]))
+
+    model.eval()
+    nats, tokens = [0.0] * len(texts), 0
+    for begin in tqdm(range(0, len(windows), batch_size), desc="evaluating", unit=" batches"):
+        batch = windows[begin : begin + batch_size]
+        longest = max(len(ids) for _, ids, _ in batch)
+        input_ids = torch.full((len(batch), longest), tokenizer.pad_token_id)
+        labels = torch.full((len(batch), longest), -100)
+        for row, (_, ids, count) in enumerate(batch):
+            input_ids[row, : len(ids)] = torch.tensor(ids)
+            labels[row, len(ids) - count : len(ids)] = torch.tensor(ids[-count:])
+        # padding stands after the text, where a causal model does not see it
+        logits = model(input_ids=input_ids.to(model.device), use_cache=False).logits[:, :-1].float()
+        targets = labels[:, 1:].to(logits.device)
+        losses = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
+        for (text, _, count), row in zip(batch, losses.view(targets.shape).double().sum(-1).tolist(), strict=True):
+            nats[text] += row
+            tokens += count
+    result = BitsPerByte().compute(predictions=nats, references=list(texts), tokens=tokens)
+    seconds = time.perf_counter() - start
+    return {key: result[key] for key in ("loss", "perplexity", "bits_per_byte")} | {"tokens": tokens, "seconds": seconds}

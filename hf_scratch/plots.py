@@ -1,0 +1,97 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""Pictures: learning curves, attention maps, positional encodings."""
+
+import os
+
+import matplotlib
+import torch
+
+matplotlib.use("Agg")  # the scripts run where there is no screen
+
+import matplotlib.pyplot as plt  # noqa: E402
+
+
+def plot_learning_curve(log_history: list[dict], output_dir: str, name: str = "learning_curve.png") -> str:
+    """Losses over steps, with the learning rate, and BLEU where there is one, below.
+
+    Args:
+        log_history: `trainer.state.log_history`.
+
+    Returns:
+        The picture's path in `output_dir`.
+    """
+    series = {"loss": [], "eval_loss": [], "eval_bleu": [], "learning_rate": []}
+    for entry in log_history:
+        for key, points in series.items():
+            if key in entry:
+                points.append((entry["step"], entry[key]))
+    figure, (losses, below) = plt.subplots(
+        2, 1, figsize=(7, 5.5), sharex=True, height_ratios=(2, 1), layout="constrained"
+    )
+    for key, label in (("loss", "training (with label smoothing, if any)"), ("eval_loss", "validation")):
+        if series[key]:
+            losses.plot(*zip(*series[key], strict=True), label=label)
+    losses.set_ylabel("loss [nats a token]")
+    losses.legend()
+    losses.grid(alpha=0.3)
+    key, label = ("eval_bleu", "validation BLEU") if series["eval_bleu"] else ("learning_rate", "learning rate")
+    if series[key]:
+        below.plot(*zip(*series[key], strict=True), color="tab:green", marker="o" if key == "eval_bleu" else None)
+    below.set_ylabel(label)
+    below.set_xlabel("step")
+    below.grid(alpha=0.3)
+    return _save(figure, output_dir, name)
+
+
+def plot_attention(
+    weights: torch.Tensor, queries: list[str], keys: list[str], output_dir: str, name: str = "attention.png"
+) -> str:
+    """One map a head.
+
+    Args:
+        weights: (heads, queries, keys), of one layer and one sentence; from a model with
+            `attn_implementation="eager"`, called with `output_attentions=True`.
+        queries, keys: the tokens.
+
+    Returns:
+        The picture's path in `output_dir`.
+
+    Raises:
+        ValueError: weights that do not fit the tokens.
+    """
+    if weights.dim() != 3 or weights.shape[1:] != (len(queries), len(keys)):
+        raise ValueError(
+            f"`weights` must be (heads, {len(queries)}, {len(keys)}) for these tokens, got {tuple(weights.shape)}."
+        )
+    heads = weights.shape[0]
+    figure, axes = plt.subplots(
+        1, heads, figsize=(1.2 + 0.32 * len(keys) * heads, 1.2 + 0.28 * len(queries)), squeeze=False,
+        sharey=True, layout="constrained",
+    )
+    for head, axis in enumerate(axes[0]):
+        axis.imshow(weights[head].float().cpu(), cmap="viridis", vmin=0, vmax=1, aspect="auto")
+        axis.set_title(f"head {head}", fontsize=9)
+        axis.set_xticks(range(len(keys)), keys, rotation=90, fontsize=8)
+        axis.set_yticks(range(len(queries)), queries, fontsize=8)
+    return _save(figure, output_dir, name)
+
+
+def plot_positional_encoding(table: torch.Tensor, output_dir: str, name: str = "positions.png") -> str:
+    """The positions' vectors as an image, (positions, width), as in article 001's and the paper's section 3.5.
+
+    Returns:
+        The picture's path in `output_dir`.
+    """
+    figure, axis = plt.subplots(figsize=(7, 4), layout="constrained")
+    image = axis.imshow(table.float().cpu(), cmap="RdBu", aspect="auto")
+    axis.set_xlabel("dimension")
+    axis.set_ylabel("position")
+    figure.colorbar(image)
+    return _save(figure, output_dir, name)
+
+
+def _save(figure, output_dir: str, name: str) -> str:
+    path = os.path.join(output_dir, name)
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+    return path

@@ -1,0 +1,128 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""Trainer and Seq2SeqTrainer with what our recipes need on top: token-budget batches, honest losses, averaging."""
+
+import logging
+import os
+import time
+
+import torch
+from torch.utils.data import DataLoader
+from transformers import Seq2SeqTrainer, Trainer, TrainerCallback, TrainingArguments
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+
+from .checkpoints import average_checkpoints
+from .data import TokenBudgetBatchSampler
+
+logger = logging.getLogger(__name__)
+
+
+def start_logging(args: TrainingArguments) -> None:
+    """Messages of the main process at "info", of the others from "error" on; tokens and tokens a second in the log."""
+    args.include_num_input_tokens_seen = "non_padding"  # the command line can only say true or false
+    args.dataloader_pin_memory &= torch.cuda.is_available()  # torch warns of it without one
+    logging.basicConfig(format="%(asctime)s %(name)s: %(message)s", datefmt="%H:%M:%S", level=logging.WARNING)
+    level = logging.INFO if args.should_log else logging.ERROR
+    for name in ("hf_scratch", "train_translation", "train_language_model"):
+        logging.getLogger(name).setLevel(level)
+
+
+class _PlainEvaluationLoss:
+    """`eval_loss` is the cross-entropy itself: stock trainers report the smoothed one when they smooth labels."""
+
+    def evaluation_loop(self, *args, **kwargs):
+        smoother, self.label_smoother = self.label_smoother, None
+        try:
+            return super().evaluation_loop(*args, **kwargs)
+        finally:
+            self.label_smoother = smoother
+
+
+class LanguageModelTrainer(_PlainEvaluationLoss, Trainer):
+    """Trainer for ScratchGPT."""
+
+
+class TranslationTrainer(_PlainEvaluationLoss, Seq2SeqTrainer):
+    """Seq2SeqTrainer for ScratchTransformer.
+
+    Args:
+        max_tokens_per_batch: a batch (on one device) has at most so many tokens on its longer side, padding included,
+            in place of `per_device_train_batch_size` rows. The training set needs a column "length". None: stock.
+    """
+
+    def __init__(self, *args, max_tokens_per_batch: int | None = None, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.max_tokens_per_batch = max_tokens_per_batch
+
+    def get_train_dataloader(self) -> DataLoader:
+        """Batches by token budget, dealt out to the processes."""
+        if self.max_tokens_per_batch is None:
+            return super().get_train_dataloader()
+        sampler = TokenBudgetBatchSampler(
+            self.train_dataset["length"],
+            self.max_tokens_per_batch,
+            num_processes=self.accelerator.num_processes,
+            seed=self.args.data_seed if self.args.data_seed is not None else self.args.seed,
+        )
+        dataloader = DataLoader(
+            self._remove_unused_columns(self.train_dataset, description="training"),
+            batch_sampler=sampler,
+            collate_fn=self.data_collator,
+            num_workers=self.args.dataloader_num_workers,
+            pin_memory=self.args.dataloader_pin_memory,
+            persistent_workers=self.args.dataloader_persistent_workers,
+        )
+        # the sampler makes the number of batches even; accelerate cannot pad batches that have no common size
+        self.accelerator.dataloader_config.even_batches = False
+        return self.accelerator.prepare(dataloader)
+
+
+class TimeLimit(TrainerCallback):
+    """Stop after `minutes`, with a last evaluation and checkpoint. A resumed run starts a new count."""
+
+    def __init__(self, minutes: float):
+        if minutes <= 0:
+            raise ValueError(f"`max_minutes` must be above 0, got {minutes}.")
+        self.seconds = 60 * minutes
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        """Start the clock."""
+        self.start = time.monotonic()
+
+    def on_step_end(self, args, state, control, **kwargs):
+        """Stop when it is time."""
+        if time.monotonic() - self.start > self.seconds:
+            control.should_training_stop = control.should_evaluate = control.should_save = True
+
+
+def last_checkpoints(output_dir: str, count: int) -> list[str]:
+    """The folders of the last `count` checkpoints, oldest first."""
+    prefix = PREFIX_CHECKPOINT_DIR + "-"
+    steps = [int(name[len(prefix) :]) for name in os.listdir(output_dir) if name.startswith(prefix)]
+    return [os.path.join(output_dir, f"{prefix}{step}") for step in sorted(steps)[-count:]]
+
+
+def keep_better_weights(trainer: Trainer, num_checkpoints: int, metric: str, greater_is_better: bool) -> dict:
+    """Evaluate the average of the last checkpoints against the weights at hand, and keep the better in the model.
+
+    Args:
+        trainer: after `train()`; its model holds the last weights, or the best with `load_best_model_at_end`.
+        num_checkpoints: how many to average.
+        metric: what `evaluate()` is to be compared by, e.g. "eval_bleu".
+
+    Returns:
+        The evaluation of what was kept, with `weights` saying "averaged" or "trained".
+    """
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    trained = trainer.evaluate()
+    folders = last_checkpoints(trainer.args.output_dir, num_checkpoints)
+    if len(folders) < 2:
+        return {**trained, "weights": "trained"}
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    model.load_state_dict(average_checkpoints(folders), strict=False)  # tied weights are saved under one name
+    averaged = trainer.evaluate()
+    difference = averaged[metric] - trained[metric]
+    logger.info(f"{metric}: {trained[metric]:.4f}; averaged over {len(folders)} checkpoints {averaged[metric]:.4f}")
+    if difference > 0 if greater_is_better else difference < 0:
+        return {**averaged, "weights": f"averaged over {len(folders)} checkpoints"}
+    model.load_state_dict(before)
+    return {**trained, "weights": "trained"}

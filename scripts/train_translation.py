@@ -1,0 +1,146 @@
+#!/usr/bin/env python
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""Train an encoder-decoder to translate.
+
+python scripts/train_translation.py scripts/recipes/multi30k_tiny.yaml --dataset_name bentrevett/multi30k --output_dir OUT
+"""
+
+import logging
+
+import numpy as np
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, DataCollatorForSeq2Seq, Seq2SeqTrainingArguments, set_seed
+
+from hf_scratch import ScratchTransformerConfig, ScratchTransformerForConditionalGeneration
+from hf_scratch.arguments import ModelArguments, TranslationArguments, parse_arguments, parse_overrides
+from hf_scratch.cards import write_translation_card
+from hf_scratch.checkpoints import check_output_dir, load_checkpoint
+from hf_scratch.data import load_splits, select_rows, take_pairs, tokenize_pairs
+from hf_scratch.evaluation import evaluate_translation
+from hf_scratch.metrics import SacreBleu
+from hf_scratch.plots import plot_learning_curve
+from hf_scratch.tokenization import check_fits, report_unknown, train_tokenizer
+from hf_scratch.training import TimeLimit, TranslationTrainer, keep_better_weights, start_logging
+
+logger = logging.getLogger("train_translation")
+
+
+def main():
+    (model_args, data_args, args), recipe = parse_arguments(
+        ModelArguments, TranslationArguments, Seq2SeqTrainingArguments
+    )
+    start_logging(args)
+    set_seed(args.seed)
+    source_lang, target_lang = data_args.source_lang, data_args.target_lang
+    if source_lang is None or target_lang is None:
+        raise ValueError("`source_lang` and `target_lang` must be given, e.g. --source_lang en --target_lang de.")
+    config_overrides = parse_overrides(model_args.config_overrides, ScratchTransformerConfig)
+
+    with args.main_process_first(desc="data and tokenizer"):
+        checkpoint = check_output_dir(args.output_dir, args.resume_from_checkpoint) if args.should_save else None
+        splits = load_splits(
+            data_args.dataset_name,
+            data_args.dataset_config_name,
+            data_args.train_file,
+            data_args.validation_file,
+            data_args.test_file,
+            model_args.cache_dir,
+        )
+        pairs = {
+            name: take_pairs(select_rows(splits, name, data_args), source_lang, target_lang, name) for name in splits
+        }
+        saved = model_args.tokenizer_name or model_args.model_name_or_path
+        if checkpoint is not None or not args.should_save:
+            saved = args.output_dir  # of the run to resume, or just written by the main process
+        if saved is not None:
+            tokenizer = AutoTokenizer.from_pretrained(saved)
+        else:
+            texts = [*pairs["train"]["source"], *pairs["train"]["target"]]
+            longest = max(data_args.max_source_length, data_args.max_target_length)
+            kind = model_args.tokenizer_kind or "joint"
+            tokenizer = train_tokenizer(texts, kind, model_args.vocab_size, longest, add_eos=True)
+        if args.should_save:
+            tokenizer.save_pretrained(args.output_dir)
+        encoded = {
+            name: tokenize_pairs(rows, tokenizer, data_args.max_source_length, data_args.max_target_length, name)
+            for name, rows in pairs.items()
+        }
+    for name, rows in pairs.items():
+        report_unknown(tokenizer, [*rows["source"], *rows["target"]], name)
+
+    if model_args.model_name_or_path is not None:
+        model = load_checkpoint(
+            AutoModelForSeq2SeqLM,
+            model_args.model_name_or_path,
+            cache_dir=model_args.cache_dir,
+            attn_implementation=model_args.attn_implementation,
+        )
+    else:
+        config = ScratchTransformerConfig(
+            **{
+                "vocab_size": len(tokenizer),
+                "pad_token_id": tokenizer.pad_token_id,
+                "bos_token_id": tokenizer.bos_token_id,
+                "eos_token_id": tokenizer.eos_token_id,
+                "decoder_start_token_id": tokenizer.bos_token_id,
+                **config_overrides,
+            },
+            attn_implementation=model_args.attn_implementation,
+        )
+        config.source_lang, config.target_lang = source_lang, target_lang
+        model = ScratchTransformerForConditionalGeneration(config)
+    check_fits(tokenizer, model.config.vocab_size)
+    model.generation_config.update(
+        max_length=data_args.max_target_length,
+        num_beams=data_args.num_beams,
+        length_penalty=data_args.length_penalty,
+        early_stopping=data_args.num_beams > 1,
+    )
+    logger.info(f"{model.num_parameters():,} parameters, {len(tokenizer)} tokens, {len(encoded['train'])} pairs")
+
+    def compute_metrics(prediction) -> dict[str, float]:
+        ids = np.where(prediction.predictions < 0, tokenizer.pad_token_id, prediction.predictions)
+        hypotheses = tokenizer.batch_decode(ids, skip_special_tokens=True)
+        references = pairs["validation"]["target"]
+        result = SacreBleu().compute(predictions=hypotheses, references=[[reference] for reference in references])
+        exact = np.mean([hypothesis == reference for hypothesis, reference in zip(hypotheses, references, strict=True)])
+        return {"bleu": result["score"], "exact_match": float(exact)}
+
+    trainer = TranslationTrainer(
+        model=model,
+        args=args,
+        train_dataset=encoded["train"],
+        eval_dataset=encoded.get("validation"),
+        data_collator=DataCollatorForSeq2Seq(tokenizer, model=model),
+        processing_class=tokenizer,
+        compute_metrics=compute_metrics if args.predict_with_generate else None,
+        callbacks=[TimeLimit(data_args.max_minutes)] if data_args.max_minutes else None,
+        max_tokens_per_batch=data_args.max_tokens_per_batch,
+    )
+    result = trainer.train(resume_from_checkpoint=checkpoint)
+    trainer.log_metrics("train", result.metrics)
+    trainer.save_metrics("train", result.metrics)
+
+    metrics = {}
+    if "validation" in encoded:
+        metric = "eval_bleu" if args.predict_with_generate else "eval_loss"
+        metrics = keep_better_weights(trainer, data_args.average_checkpoints, metric, args.predict_with_generate)
+        trainer.log_metrics("eval", metrics)
+        trainer.save_metrics("eval", metrics)
+    trainer.save_model()
+    trainer.save_state()
+    if args.should_save:
+        test = {}
+        if "test" in pairs:
+            rows = pairs["test"]
+            test, _ = evaluate_translation(
+                trainer.accelerator.unwrap_model(trainer.model), tokenizer, rows["source"], rows["target"]
+            )
+            trainer.log_metrics("test", test)
+            trainer.save_metrics("test", test)
+        plot_learning_curve(trainer.state.log_history, args.output_dir)
+        write_translation_card(trainer, data_args, recipe, metrics, test)
+        print(f"The model, its curve and its card are in {args.output_dir}")
+
+
+if __name__ == "__main__":
+    main()
