@@ -16,7 +16,7 @@ from .data import TokenBudgetBatchSampler
 logger = logging.getLogger(__name__)
 
 
-def start_logging(args: TrainingArguments) -> None:
+def prepare_arguments(args: TrainingArguments) -> None:
     """Messages of the main process at "info", of the others from "error" on; tokens and tokens a second in the log."""
     args.include_num_input_tokens_seen = "non_padding"  # the command line can only say true or false
     args.dataloader_pin_memory &= torch.cuda.is_available()  # torch warns of it without one

@@ -19,7 +19,7 @@ from hf_scratch.evaluation import evaluate_translation
 from hf_scratch.metrics import SacreBleu
 from hf_scratch.plots import plot_learning_curve
 from hf_scratch.tokenization import check_fits, report_unknown, train_tokenizer
-from hf_scratch.training import TimeLimit, TranslationTrainer, keep_better_weights, start_logging
+from hf_scratch.training import TimeLimit, TranslationTrainer, keep_better_weights, prepare_arguments
 
 logger = logging.getLogger("train_translation")
 
@@ -28,7 +28,7 @@ def main():
     (model_args, data_args, args), recipe = parse_arguments(
         ModelArguments, TranslationArguments, Seq2SeqTrainingArguments
     )
-    start_logging(args)
+    prepare_arguments(args)
     set_seed(args.seed)
     source_lang, target_lang = data_args.source_lang, data_args.target_lang
     if source_lang is None or target_lang is None:

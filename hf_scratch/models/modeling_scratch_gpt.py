@@ -8,7 +8,6 @@ import torch
 from torch import nn
 from transformers import initialization as init
 from transformers.cache_utils import Cache, DynamicCache
-from transformers.generation import GenerationMixin
 from transformers.masking_utils import create_causal_mask
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
@@ -19,6 +18,7 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
 from .configuration_scratch_gpt import ScratchGPTConfig
+from .generation import ScratchGenerationMixin
 from .layers import (
     FeedForward,
     MultiHeadAttention,
@@ -173,7 +173,7 @@ class ScratchGPTModel(ScratchGPTPreTrainedModel):
         return BaseModelOutputWithPast(last_hidden_state=self.norm(hidden_states), past_key_values=past_key_values)
 
 
-class ScratchGPTForCausalLM(ScratchGPTPreTrainedModel, GenerationMixin):
+class ScratchGPTForCausalLM(ScratchGPTPreTrainedModel, ScratchGenerationMixin):
     """ScratchGPT with a head that predicts the next token."""
 
     _tied_weights_keys = {"lm_head.weight": "model.embed_tokens.weight"}

@@ -12,7 +12,6 @@ import torch
 from torch import nn
 from transformers import initialization as init
 from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
-from transformers.generation import GenerationMixin
 from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import (
@@ -28,6 +27,7 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .configuration_scratch_transformer import ScratchTransformerConfig
+from .generation import ScratchGenerationMixin
 from .layers import (
     FeedForward,
     MultiHeadAttention,
@@ -186,6 +186,8 @@ class ScratchTransformerStack(ScratchTransformerPreTrainedModel):
         self.norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps) if config.norm_first else nn.Identity()
         self.gradient_checkpointing = False
         self.post_init()
+        # the config's plans name modules as the whole model does; a stack within it must not add them once more
+        self._tp_plan, self._fsdp_plan = {}, {}
 
     def embed(
         self,
@@ -379,7 +381,7 @@ class ScratchTransformerModel(ScratchTransformerPreTrainedModel):
         )
 
 
-class ScratchTransformerForConditionalGeneration(ScratchTransformerPreTrainedModel, GenerationMixin):
+class ScratchTransformerForConditionalGeneration(ScratchTransformerPreTrainedModel, ScratchGenerationMixin):
     """ScratchTransformer with a head over the target vocabulary: translation."""
 
     _tp_plan = {"lm_head": "colwise_gather_output"}

@@ -1,0 +1,120 @@
+#!/usr/bin/env python
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""Train a GPT on texts.
+
+python scripts/train_language_model.py scripts/recipes/tinystories_article.yaml \
+    --dataset_name roneneldan/TinyStories --output_dir OUT
+"""
+
+import logging
+
+from transformers import AutoModelForCausalLM, AutoTokenizer, TrainingArguments, default_data_collator, set_seed
+
+from hf_scratch import ScratchGPTConfig, ScratchGPTForCausalLM
+from hf_scratch.arguments import LanguageModelArguments, ModelArguments, parse_arguments, parse_overrides
+from hf_scratch.cards import write_language_model_card
+from hf_scratch.checkpoints import check_output_dir, load_checkpoint
+from hf_scratch.data import load_splits, pack_texts, select_rows, take_texts
+from hf_scratch.evaluation import evaluate_language_model
+from hf_scratch.plots import plot_learning_curve
+from hf_scratch.tokenization import check_fits, report_unknown, train_tokenizer
+from hf_scratch.training import LanguageModelTrainer, TimeLimit, keep_better_weights, prepare_arguments
+
+logger = logging.getLogger("train_language_model")
+
+
+def main():
+    (model_args, data_args, args), recipe = parse_arguments(ModelArguments, LanguageModelArguments, TrainingArguments)
+    prepare_arguments(args)
+    set_seed(args.seed)
+    config_overrides = parse_overrides(model_args.config_overrides, ScratchGPTConfig)
+
+    with args.main_process_first(desc="data and tokenizer"):
+        checkpoint = check_output_dir(args.output_dir, args.resume_from_checkpoint) if args.should_save else None
+        splits = load_splits(
+            data_args.dataset_name,
+            data_args.dataset_config_name,
+            data_args.train_file,
+            data_args.validation_file,
+            data_args.test_file,
+            model_args.cache_dir,
+        )
+        texts = {name: take_texts(select_rows(splits, name, data_args), data_args.text_column, name) for name in splits}
+        saved = model_args.tokenizer_name or model_args.model_name_or_path
+        if checkpoint is not None or not args.should_save:
+            saved = args.output_dir  # of the run to resume, or just written by the main process
+        if saved is not None:
+            tokenizer = AutoTokenizer.from_pretrained(saved)
+        else:
+            kind = model_args.tokenizer_kind or "bpe"
+            tokenizer = train_tokenizer(
+                texts["train"]["text"], kind, model_args.vocab_size, data_args.block_size, add_eos=False
+            )
+        if args.should_save:
+            tokenizer.save_pretrained(args.output_dir)
+        packed = {
+            name: pack_texts(rows, tokenizer, data_args.block_size, data_args.attend_across_texts, name)
+            for name, rows in texts.items()
+            if name != "test"
+        }
+    for name, rows in texts.items():
+        report_unknown(tokenizer, rows["text"], name)
+
+    if model_args.model_name_or_path is not None:
+        model = load_checkpoint(
+            AutoModelForCausalLM,
+            model_args.model_name_or_path,
+            cache_dir=model_args.cache_dir,
+            attn_implementation=model_args.attn_implementation,
+        )
+    else:
+        config = ScratchGPTConfig(
+            **{
+                "vocab_size": len(tokenizer),
+                "max_position_embeddings": data_args.block_size,
+                "pad_token_id": tokenizer.pad_token_id,
+                "bos_token_id": tokenizer.bos_token_id,
+                "eos_token_id": tokenizer.eos_token_id,
+                **config_overrides,
+            },
+            attn_implementation=model_args.attn_implementation,
+        )
+        model = ScratchGPTForCausalLM(config)
+    check_fits(tokenizer, model.config.vocab_size)
+    model.generation_config.update(max_length=model.config.max_position_embeddings, do_sample=True)
+    logger.info(f"{model.num_parameters():,} parameters, {len(tokenizer)} tokens, {len(packed['train'])} rows")
+
+    trainer = LanguageModelTrainer(
+        model=model,
+        args=args,
+        train_dataset=packed["train"],
+        eval_dataset=packed.get("validation"),
+        data_collator=default_data_collator,
+        processing_class=tokenizer,
+        callbacks=[TimeLimit(data_args.max_minutes)] if data_args.max_minutes else None,
+    )
+    result = trainer.train(resume_from_checkpoint=checkpoint)
+    trainer.log_metrics("train", result.metrics)
+    trainer.save_metrics("train", result.metrics)
+
+    metrics = {}
+    if "validation" in packed:
+        metrics = keep_better_weights(trainer, data_args.average_checkpoints, "eval_loss", greater_is_better=False)
+    trainer.save_model()
+    trainer.save_state()
+    if args.should_save:
+        results = {}
+        for name in ("validation", "test"):
+            if name in texts:
+                kept = trainer.accelerator.unwrap_model(trainer.model)
+                results[name] = evaluate_language_model(kept, tokenizer, texts[name]["text"])
+                trainer.log_metrics(name, results[name])
+                trainer.save_metrics(name, results[name])
+        plot_learning_curve(trainer.state.log_history, args.output_dir)
+        validation = {**results.get("validation", {}), "weights": metrics.get("weights", "trained")}
+        write_language_model_card(trainer, data_args, recipe, validation, results.get("test", {}))
+        print(f"The model, its curve and its card are in {args.output_dir}")
+
+
+if __name__ == "__main__":
+    main()
