@@ -3,12 +3,15 @@
 
 import json
 import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
-from transformers import AutoConfig, PreTrainedModel
+from transformers import AutoConfig, PreTrainedModel, TrainingArguments
 from transformers.trainer_utils import get_last_checkpoint
 
 
@@ -42,8 +45,8 @@ def load_checkpoint(model_class, path: str, **kwargs) -> PreTrainedModel:
     config = AutoConfig.from_pretrained(path, cache_dir=kwargs.get("cache_dir"))
     if type(config) not in model_class._model_mapping:
         raise ValueError(
-            f"{path!r} holds a {config.model_type!r} model, which {model_class.__name__} does not load. Translation needs "
-            "an encoder-decoder (scratch_transformer), language modelling a GPT (scratch_gpt)."
+            f"{path!r} holds a {config.model_type!r} model, which {model_class.__name__} does not load. Translation "
+            "needs an encoder-decoder (scratch_transformer), language modelling a GPT (scratch_gpt)."
         )
     return model_class.from_pretrained(path, **kwargs)
 
@@ -73,8 +76,28 @@ def check_output_dir(output_dir: str, resume_from_checkpoint: str | None) -> str
             raise ValueError(f"There is no checkpoint in `output_dir` ({output_dir}) to resume from.")
         return checkpoint
     if not os.path.isdir(resume_from_checkpoint):
-        raise FileNotFoundError(f"`resume_from_checkpoint` is {resume_from_checkpoint!r}, but there is no such folder.")
+        raise FileNotFoundError(
+            f"`resume_from_checkpoint` is {resume_from_checkpoint!r}, but there is no such folder."
+        )
     return resume_from_checkpoint
+
+
+@contextmanager
+def new_run(args: TrainingArguments) -> Iterator[str | None]:
+    """Prepare a run in `args.output_dir`: gives the checkpoint to resume from, or None, on the main process.
+
+    Where the preparation fails, what it has written is removed, so that the mended command finds the folder free.
+    """
+    if not args.should_save:
+        yield None
+        return
+    checkpoint = check_output_dir(args.output_dir, args.resume_from_checkpoint)
+    try:
+        yield checkpoint
+    except BaseException:
+        if checkpoint is None:
+            shutil.rmtree(args.output_dir, ignore_errors=True)  # it was empty or not there
+        raise
 
 
 def average_checkpoints(folders: list[str]) -> dict[str, torch.Tensor]:

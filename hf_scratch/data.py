@@ -57,12 +57,23 @@ def load_splits(
     return splits
 
 
-def select_rows(splits: DatasetDict, name: str, args) -> Dataset:
-    """The split `name`, cut to `max_train_samples`, `max_eval_samples` or `max_predict_samples` of the arguments."""
+def load_from_arguments(args, cache_dir: str | None = None) -> DatasetDict:
+    """`load_splits` of a script's DataArguments, cut to its `max_{train,eval,predict}_samples`."""
+    splits = load_splits(
+        args.dataset_name,
+        args.dataset_config_name,
+        args.train_file,
+        args.validation_file,
+        args.test_file,
+        cache_dir,
+    )
+    if "train" not in splits:
+        raise ValueError(f"There is no training data: the splits are {', '.join(splits)}.")
     limits = {"train": args.max_train_samples, "validation": args.max_eval_samples, "test": args.max_predict_samples}
-    limit = limits.get(name)
-    rows = splits[name]
-    return rows if limit is None else rows.select(range(min(limit, len(rows))))
+    for name, limit in limits.items():
+        if limit is not None and name in splits:
+            splits[name] = splits[name].select(range(min(limit, len(splits[name]))))
+    return splits
 
 
 def take_pairs(rows: Dataset, source_lang: str, target_lang: str, name: str = "the data") -> Dataset:
@@ -114,7 +125,7 @@ def _check_no_empty(values: Sequence[str | None], column: str, name: str) -> Non
 
 
 def tokenize_pairs(pairs: Dataset, tokenizer, max_source_length: int, max_target_length: int, name: str) -> Dataset:
-    """"source" and "target" to `input_ids`, `attention_mask`, `labels` and `length` (the longer side, in tokens).
+    """ "source" and "target" to `input_ids`, `attention_mask`, `labels` and `length` (the longer side, in tokens).
 
     Sides longer than their limit are cut, with the end token kept, as run_translation.py does.
     """
@@ -150,7 +161,7 @@ def pack_texts(
         raise ValueError(f"`block_size` must be at least 2, got {block_size}.")
 
     def pack(batch: dict) -> dict:
-        ids = [row + [tokenizer.eos_token_id] for row in tokenizer(batch["text"])["input_ids"]]
+        ids = [[*row, tokenizer.eos_token_id] for row in tokenizer(batch["text"])["input_ids"]]
         stream = list(chain.from_iterable(ids))
         first = set(accumulate((len(row) for row in ids[:-1]), initial=0))
         rows = {"input_ids": [], "labels": [], "position_ids": []}
@@ -161,7 +172,9 @@ def pack_texts(
             for is_new in new_text:
                 position = 0 if is_new else position + 1
                 positions.append(position)
-            hidden = [-100 if is_new and not attend_across_texts else i for is_new, i in zip(new_text, row, strict=True)]
+            hidden = [
+                -100 if is_new and not attend_across_texts else i for is_new, i in zip(new_text, row, strict=True)
+            ]
             padding = block_size - len(row)
             rows["input_ids"].append(row + [tokenizer.pad_token_id] * padding)
             rows["labels"].append(hidden + [-100] * padding)
@@ -221,7 +234,10 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
             largest = max(range(len(batches)), key=lambda i: len(batches[i]))
             batch = batches.pop(largest)
             if len(batch) == 1:
-                raise ValueError(f"{len(self.lengths)} rows are too few for {self.num_processes} processes.")
+                raise ValueError(
+                    f"With `max_tokens_per_batch` {self.max_tokens} every batch has one row, and {len(self.lengths)} "
+                    f"rows cannot be dealt evenly to {self.num_processes} processes. Raise it, or use fewer processes."
+                )
             batches += [batch[::2], batch[1::2]]
         rng.shuffle(batches)
         return batches

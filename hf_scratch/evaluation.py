@@ -117,4 +117,7 @@ def evaluate_language_model(
             tokens += count
     result = BitsPerByte().compute(predictions=nats, references=list(texts), tokens=tokens)
     seconds = time.perf_counter() - start
-    return {key: result[key] for key in ("loss", "perplexity", "bits_per_byte")} | {"tokens": tokens, "seconds": seconds}
+    return {key: result[key] for key in ("loss", "perplexity", "bits_per_byte")} | {
+        "tokens": tokens,
+        "seconds": seconds,
+    }

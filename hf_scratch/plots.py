@@ -8,7 +8,7 @@ import torch
 
 matplotlib.use("Agg")  # the scripts run where there is no screen
 
-import matplotlib.pyplot as plt  # noqa: E402
+import matplotlib.pyplot as plt
 
 
 def plot_learning_curve(log_history: list[dict], output_dir: str, name: str = "learning_curve.png") -> str:
@@ -65,8 +65,12 @@ def plot_attention(
         )
     heads = weights.shape[0]
     figure, axes = plt.subplots(
-        1, heads, figsize=(1.2 + 0.32 * len(keys) * heads, 1.2 + 0.28 * len(queries)), squeeze=False,
-        sharey=True, layout="constrained",
+        1,
+        heads,
+        figsize=(1.2 + 0.32 * len(keys) * heads, 1.2 + 0.28 * len(queries)),
+        squeeze=False,
+        sharey=True,
+        layout="constrained",
     )
     for head, axis in enumerate(axes[0]):
         axis.imshow(weights[head].float().cpu(), cmap="viridis", vmin=0, vmax=1, aspect="auto")

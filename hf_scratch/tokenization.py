@@ -140,6 +140,7 @@ def check_fits(tokenizer, vocab_size: int) -> None:
     """Raise ValueError when the tokenizer has ids that a model of `vocab_size` rows has no embedding for."""
     if len(tokenizer) > vocab_size:
         raise ValueError(
-            f"The tokenizer has {len(tokenizer)} tokens, but the model's `vocab_size` is {vocab_size}. Set `vocab_size` "
-            "to at least that, call `model.resize_token_embeddings(len(tokenizer))`, or take the model's own tokenizer."
+            f"The tokenizer has {len(tokenizer)} tokens, but the model's `vocab_size` is {vocab_size}. Set "
+            "`vocab_size` to at least that, call `model.resize_token_embeddings(len(tokenizer))`, or take the model's "
+            "own tokenizer."
         )

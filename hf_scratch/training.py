@@ -51,21 +51,22 @@ class TranslationTrainer(_PlainEvaluationLoss, Seq2SeqTrainer):
 
     def __init__(self, *args, max_tokens_per_batch: int | None = None, **kwargs):
         super().__init__(*args, **kwargs)
-        self.max_tokens_per_batch = max_tokens_per_batch
+        self.batch_sampler = None
+        if max_tokens_per_batch is not None:
+            self.batch_sampler = TokenBudgetBatchSampler(
+                self.train_dataset["length"],
+                max_tokens_per_batch,
+                num_processes=self.accelerator.num_processes,
+                seed=self.args.data_seed if self.args.data_seed is not None else self.args.seed,
+            )
 
     def get_train_dataloader(self) -> DataLoader:
         """Batches by token budget, dealt out to the processes."""
-        if self.max_tokens_per_batch is None:
+        if self.batch_sampler is None:
             return super().get_train_dataloader()
-        sampler = TokenBudgetBatchSampler(
-            self.train_dataset["length"],
-            self.max_tokens_per_batch,
-            num_processes=self.accelerator.num_processes,
-            seed=self.args.data_seed if self.args.data_seed is not None else self.args.seed,
-        )
         dataloader = DataLoader(
             self._remove_unused_columns(self.train_dataset, description="training"),
-            batch_sampler=sampler,
+            batch_sampler=self.batch_sampler,
             collate_fn=self.data_collator,
             num_workers=self.args.dataloader_num_workers,
             pin_memory=self.args.dataloader_pin_memory,

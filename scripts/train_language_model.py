@@ -13,8 +13,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, TrainingArguments,
 from hf_scratch import ScratchGPTConfig, ScratchGPTForCausalLM
 from hf_scratch.arguments import LanguageModelArguments, ModelArguments, parse_arguments, parse_overrides
 from hf_scratch.cards import write_language_model_card
-from hf_scratch.checkpoints import check_output_dir, load_checkpoint
-from hf_scratch.data import load_splits, pack_texts, select_rows, take_texts
+from hf_scratch.checkpoints import load_checkpoint, new_run
+from hf_scratch.data import load_from_arguments, pack_texts, take_texts
 from hf_scratch.evaluation import evaluate_language_model
 from hf_scratch.plots import plot_learning_curve
 from hf_scratch.tokenization import check_fits, report_unknown, train_tokenizer
@@ -23,23 +23,11 @@ from hf_scratch.training import LanguageModelTrainer, TimeLimit, keep_better_wei
 logger = logging.getLogger("train_language_model")
 
 
-def main():
-    (model_args, data_args, args), recipe = parse_arguments(ModelArguments, LanguageModelArguments, TrainingArguments)
-    prepare_arguments(args)
-    set_seed(args.seed)
-    config_overrides = parse_overrides(model_args.config_overrides, ScratchGPTConfig)
-
+def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str | None):
+    """The trainer, and the texts of each split."""
     with args.main_process_first(desc="data and tokenizer"):
-        checkpoint = check_output_dir(args.output_dir, args.resume_from_checkpoint) if args.should_save else None
-        splits = load_splits(
-            data_args.dataset_name,
-            data_args.dataset_config_name,
-            data_args.train_file,
-            data_args.validation_file,
-            data_args.test_file,
-            model_args.cache_dir,
-        )
-        texts = {name: take_texts(select_rows(splits, name, data_args), data_args.text_column, name) for name in splits}
+        splits = load_from_arguments(data_args, model_args.cache_dir)
+        texts = {name: take_texts(rows, data_args.text_column, name) for name, rows in splits.items()}
         saved = model_args.tokenizer_name or model_args.model_name_or_path
         if checkpoint is not None or not args.should_save:
             saved = args.output_dir  # of the run to resume, or just written by the main process
@@ -91,14 +79,26 @@ def main():
         eval_dataset=packed.get("validation"),
         data_collator=default_data_collator,
         processing_class=tokenizer,
-        callbacks=[TimeLimit(data_args.max_minutes)] if data_args.max_minutes else None,
+        callbacks=[TimeLimit(data_args.max_minutes)] if data_args.max_minutes is not None else None,
     )
+    return trainer, texts
+
+
+def main():
+    (model_args, data_args, args), recipe = parse_arguments(ModelArguments, LanguageModelArguments, TrainingArguments)
+    prepare_arguments(args)
+    set_seed(args.seed)
+    config_overrides = parse_overrides(model_args.config_overrides, ScratchGPTConfig)
+    with new_run(args) as checkpoint:
+        trainer, texts = prepare(model_args, data_args, args, config_overrides, checkpoint)
+    tokenizer = trainer.processing_class
+
     result = trainer.train(resume_from_checkpoint=checkpoint)
     trainer.log_metrics("train", result.metrics)
     trainer.save_metrics("train", result.metrics)
 
     metrics = {}
-    if "validation" in packed:
+    if "validation" in texts:
         metrics = keep_better_weights(trainer, data_args.average_checkpoints, "eval_loss", greater_is_better=False)
     trainer.save_model()
     trainer.save_state()

@@ -2,19 +2,26 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 """Train an encoder-decoder to translate.
 
-python scripts/train_translation.py scripts/recipes/multi30k_tiny.yaml --dataset_name bentrevett/multi30k --output_dir OUT
+python scripts/train_translation.py scripts/recipes/multi30k_tiny.yaml \\
+    --dataset_name bentrevett/multi30k --output_dir OUT
 """
 
 import logging
 
 import numpy as np
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, DataCollatorForSeq2Seq, Seq2SeqTrainingArguments, set_seed
+from transformers import (
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    DataCollatorForSeq2Seq,
+    Seq2SeqTrainingArguments,
+    set_seed,
+)
 
 from hf_scratch import ScratchTransformerConfig, ScratchTransformerForConditionalGeneration
 from hf_scratch.arguments import ModelArguments, TranslationArguments, parse_arguments, parse_overrides
 from hf_scratch.cards import write_translation_card
-from hf_scratch.checkpoints import check_output_dir, load_checkpoint
-from hf_scratch.data import load_splits, select_rows, take_pairs, tokenize_pairs
+from hf_scratch.checkpoints import load_checkpoint, new_run
+from hf_scratch.data import load_from_arguments, take_pairs, tokenize_pairs
 from hf_scratch.evaluation import evaluate_translation
 from hf_scratch.metrics import SacreBleu
 from hf_scratch.plots import plot_learning_curve
@@ -24,30 +31,12 @@ from hf_scratch.training import TimeLimit, TranslationTrainer, keep_better_weigh
 logger = logging.getLogger("train_translation")
 
 
-def main():
-    (model_args, data_args, args), recipe = parse_arguments(
-        ModelArguments, TranslationArguments, Seq2SeqTrainingArguments
-    )
-    prepare_arguments(args)
-    set_seed(args.seed)
-    source_lang, target_lang = data_args.source_lang, data_args.target_lang
-    if source_lang is None or target_lang is None:
-        raise ValueError("`source_lang` and `target_lang` must be given, e.g. --source_lang en --target_lang de.")
-    config_overrides = parse_overrides(model_args.config_overrides, ScratchTransformerConfig)
-
+def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str | None):
+    """The trainer, and the pairs of each split."""
     with args.main_process_first(desc="data and tokenizer"):
-        checkpoint = check_output_dir(args.output_dir, args.resume_from_checkpoint) if args.should_save else None
-        splits = load_splits(
-            data_args.dataset_name,
-            data_args.dataset_config_name,
-            data_args.train_file,
-            data_args.validation_file,
-            data_args.test_file,
-            model_args.cache_dir,
-        )
-        pairs = {
-            name: take_pairs(select_rows(splits, name, data_args), source_lang, target_lang, name) for name in splits
-        }
+        splits = load_from_arguments(data_args, model_args.cache_dir)
+        source_lang, target_lang = data_args.source_lang, data_args.target_lang
+        pairs = {name: take_pairs(rows, source_lang, target_lang, name) for name, rows in splits.items()}
         saved = model_args.tokenizer_name or model_args.model_name_or_path
         if checkpoint is not None or not args.should_save:
             saved = args.output_dir  # of the run to resume, or just written by the main process
@@ -82,11 +71,12 @@ def main():
                 "bos_token_id": tokenizer.bos_token_id,
                 "eos_token_id": tokenizer.eos_token_id,
                 "decoder_start_token_id": tokenizer.bos_token_id,
+                "source_lang": source_lang,
+                "target_lang": target_lang,
                 **config_overrides,
             },
             attn_implementation=model_args.attn_implementation,
         )
-        config.source_lang, config.target_lang = source_lang, target_lang
         model = ScratchTransformerForConditionalGeneration(config)
     check_fits(tokenizer, model.config.vocab_size)
     model.generation_config.update(
@@ -102,7 +92,9 @@ def main():
         hypotheses = tokenizer.batch_decode(ids, skip_special_tokens=True)
         references = pairs["validation"]["target"]
         result = SacreBleu().compute(predictions=hypotheses, references=[[reference] for reference in references])
-        exact = np.mean([hypothesis == reference for hypothesis, reference in zip(hypotheses, references, strict=True)])
+        exact = np.mean(
+            [hypothesis == reference for hypothesis, reference in zip(hypotheses, references, strict=True)]
+        )
         return {"bleu": result["score"], "exact_match": float(exact)}
 
     trainer = TranslationTrainer(
@@ -113,15 +105,31 @@ def main():
         data_collator=DataCollatorForSeq2Seq(tokenizer, model=model),
         processing_class=tokenizer,
         compute_metrics=compute_metrics if args.predict_with_generate else None,
-        callbacks=[TimeLimit(data_args.max_minutes)] if data_args.max_minutes else None,
+        callbacks=[TimeLimit(data_args.max_minutes)] if data_args.max_minutes is not None else None,
         max_tokens_per_batch=data_args.max_tokens_per_batch,
     )
+    return trainer, pairs
+
+
+def main():
+    (model_args, data_args, args), recipe = parse_arguments(
+        ModelArguments, TranslationArguments, Seq2SeqTrainingArguments
+    )
+    prepare_arguments(args)
+    set_seed(args.seed)
+    if data_args.source_lang is None or data_args.target_lang is None:
+        raise ValueError("`source_lang` and `target_lang` must be given, e.g. --source_lang en --target_lang de.")
+    config_overrides = parse_overrides(model_args.config_overrides, ScratchTransformerConfig)
+    with new_run(args) as checkpoint:
+        trainer, pairs = prepare(model_args, data_args, args, config_overrides, checkpoint)
+    tokenizer = trainer.processing_class
+
     result = trainer.train(resume_from_checkpoint=checkpoint)
     trainer.log_metrics("train", result.metrics)
     trainer.save_metrics("train", result.metrics)
 
     metrics = {}
-    if "validation" in encoded:
+    if "validation" in pairs:
         metric = "eval_bleu" if args.predict_with_generate else "eval_loss"
         metrics = keep_better_weights(trainer, data_args.average_checkpoints, metric, args.predict_with_generate)
         trainer.log_metrics("eval", metrics)

@@ -11,7 +11,8 @@ from transformers.utils.type_validators import interval
 class ScratchGPTConfig(PreTrainedConfig):
     """Everything that describes a ScratchGPT: a decoder-only Transformer, or an encoder when `is_causal=False`.
 
-    The defaults are the paper's base width with GPT-2's choices: pre-norm, learned positions, biases, the head tied to the embedding.
+    The defaults are the paper's base width with GPT-2's choices: pre-norm, learned positions, biases, the head tied to
+    the embedding.
 
     Args:
         vocab_size: rows of the token embedding.

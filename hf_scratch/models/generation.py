@@ -21,7 +21,7 @@ class ScratchGenerationMixin(GenerationMixin):
             length = kwargs["input_ids_length"]
             raise ValueError(
                 f"Generation could reach {generation_config.max_length} tokens ({length} given, up to "
-                f"{generation_config.max_length - length} new), but `max_position_embeddings` of this model is {longest}. "
-                f"Set `max_new_tokens` to {max(longest - length, 0)} or less, or `max_length` to {longest}."
+                f"{generation_config.max_length - length} new), but `max_position_embeddings` of this model is "
+                f"{longest}. Set `max_new_tokens` to {max(longest - length, 0)} or less, or `max_length` to {longest}."
             )
         return generation_config

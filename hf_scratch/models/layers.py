@@ -5,11 +5,13 @@ Shapes are written as (batch, length, width); `heads * head_dim` need not equal 
 """
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import nn
 from transformers.activations import ACT2FN
 from transformers.cache_utils import Cache, EncoderDecoderCache
+from transformers.configuration_utils import PreTrainedConfig
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils.import_utils import is_torchdynamo_compiling
 
@@ -48,23 +50,19 @@ class MultiHeadAttention(nn.Module):
     """Multi-head attention, section 3.2.2: self-attention, or cross-attention when given `key_value_states`.
 
     Args:
-        config: the model's configuration; its `_attn_implementation` picks the attention function.
-        num_heads, head_dim, v_head_dim: h, d_k and d_v of the paper.
+        config: the model's configuration: its `head_dim` and `v_head_dim` are d_k and d_v of the paper, its
+            `_attn_implementation` picks the attention function.
+        num_heads: h of the paper.
         is_causal: True hides later positions (the decoder's self-attention, section 3.2.3).
         layer_idx: the index of this layer's keys and values in the cache.
     """
 
     def __init__(
-        self,
-        config,
-        num_heads: int,
-        head_dim: int,
-        v_head_dim: int | None = None,
-        is_causal: bool = False,
-        layer_idx: int | None = None,
+        self, config: PreTrainedConfig, num_heads: int, is_causal: bool = False, layer_idx: int | None = None
     ):
         super().__init__()
-        v_head_dim = v_head_dim or head_dim
+        head_dim = config.head_dim or config.hidden_size // num_heads
+        v_head_dim = getattr(config, "v_head_dim", None) or head_dim
         self.config = config
         self.layer_idx = layer_idx
         self.head_dim = head_dim
@@ -162,6 +160,22 @@ class FeedForward(nn.Module):
         return self.fc2(hidden_states)
 
 
+def add_and_norm(
+    hidden_states: torch.Tensor,
+    sublayer: Callable[[torch.Tensor], torch.Tensor],
+    norm: nn.LayerNorm,
+    layer: nn.Module,
+) -> torch.Tensor:
+    """The residual connection around each sub-layer, (batch, length, width) -> the same.
+
+    LayerNorm(x + Dropout(Sublayer(x))) is the paper's (sections 3.1 and 5.4); with the layer's `norm_first`,
+    x + Dropout(Sublayer(LayerNorm(x))), whose gradient reaches the first layer unchanged (Xiong et al. 2020).
+    """
+    output = sublayer(norm(hidden_states) if layer.norm_first else hidden_states)
+    hidden_states = hidden_states + nn.functional.dropout(output, p=layer.dropout, training=layer.training)
+    return hidden_states if layer.norm_first else norm(hidden_states)
+
+
 class SinusoidalPositionalEmbedding(nn.Module):
     """PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i+1) = cos(...), section 3.5. Nothing in it is learned.
 
@@ -191,7 +205,7 @@ class SinusoidalPositionalEmbedding(nn.Module):
 
 
 def make_position_embedding(position_embedding_type: str, num_positions: int, width: int) -> nn.Module:
-    """"learned" (GPT) or "sinusoidal" (section 3.5) positions; both map (batch, length) to (batch, length, width)."""
+    """ "learned" (GPT) or "sinusoidal" (section 3.5) positions; both map (batch, length) to (batch, length, width)."""
     if position_embedding_type == "learned":
         return nn.Embedding(num_positions, width)
     return SinusoidalPositionalEmbedding(num_positions, width)
@@ -209,7 +223,9 @@ def slice_logits(hidden_states: torch.Tensor, logits_to_keep: int | torch.Tensor
     return hidden_states if isinstance(kept, int) else hidden_states[:, kept, :]
 
 
-def check_inputs(config, inputs_embeds_given: bool, input_ids: torch.Tensor | None, vocab_size: int) -> None:
+def check_inputs(
+    config: PreTrainedConfig, inputs_embeds_given: bool, input_ids: torch.Tensor | None, vocab_size: int
+) -> None:
     """Raise ValueError unless exactly one input is given and its ids are in the vocabulary.
 
     The ids are read on the CPU only: on an accelerator the look would wait for the device at each step.
@@ -239,6 +255,7 @@ def check_length(
         length += past_key_values.get_seq_length()  # a StaticCache's is a tensor, and its own size bounds it
     if length > longest:
         raise ValueError(
-            f"The input is {length} tokens long, but `max_position_embeddings` of this model is {longest}. Shorten the "
-            "input (`truncation=True` in the tokenizer), generate fewer tokens, or train a model with more positions."
+            f"The input is {length} tokens long, but `max_position_embeddings` of this model is {longest}. Shorten "
+            "the input (`truncation=True` in the tokenizer), generate fewer tokens, or train a model with more "
+            "positions."
         )

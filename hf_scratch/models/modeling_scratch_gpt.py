@@ -23,6 +23,7 @@ from .layers import (
     FeedForward,
     MultiHeadAttention,
     SinusoidalPositionalEmbedding,
+    add_and_norm,
     check_inputs,
     check_length,
     make_position_embedding,
@@ -32,17 +33,14 @@ from .layers import (
 
 
 class ScratchGPTLayer(GradientCheckpointingLayer):
-    """One block: self-attention, then feed-forward, each with a residual connection and a LayerNorm.
-
-    `norm_first=True` computes x + Sublayer(LayerNorm(x)), as GPT-2; False LayerNorm(x + Sublayer(x)), as the paper.
-    """
+    """One block: self-attention, then feed-forward, each with a residual connection and a LayerNorm."""
 
     def __init__(self, config: ScratchGPTConfig, layer_idx: int):
         super().__init__()
         self.norm_first = config.norm_first
         self.dropout = config.hidden_dropout
         self.self_attn = MultiHeadAttention(
-            config, config.num_attention_heads, config.head_dim, is_causal=config.is_causal, layer_idx=layer_idx
+            config, config.num_attention_heads, is_causal=config.is_causal, layer_idx=layer_idx
         )
         self.self_attn_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.feed_forward = FeedForward(config.hidden_size, config.intermediate_size, config.hidden_act)
@@ -56,22 +54,12 @@ class ScratchGPTLayer(GradientCheckpointingLayer):
         **kwargs: Unpack[TransformersKwargs],
     ) -> torch.Tensor:
         """(batch, length, hidden_size) -> (batch, length, hidden_size)."""
-        residual = hidden_states
-        if self.norm_first:
-            hidden_states = self.self_attn_norm(hidden_states)
-        hidden_states, _ = self.self_attn(hidden_states, attention_mask, past_key_values=past_key_values, **kwargs)
-        hidden_states = residual + nn.functional.dropout(hidden_states, p=self.dropout, training=self.training)
-        if not self.norm_first:
-            hidden_states = self.self_attn_norm(hidden_states)
 
-        residual = hidden_states
-        if self.norm_first:
-            hidden_states = self.feed_forward_norm(hidden_states)
-        hidden_states = self.feed_forward(hidden_states)
-        hidden_states = residual + nn.functional.dropout(hidden_states, p=self.dropout, training=self.training)
-        if not self.norm_first:
-            hidden_states = self.feed_forward_norm(hidden_states)
-        return hidden_states
+        def self_attn(x):
+            return self.self_attn(x, attention_mask, past_key_values=past_key_values, **kwargs)[0]
+
+        hidden_states = add_and_norm(hidden_states, self_attn, self.self_attn_norm, self)
+        return add_and_norm(hidden_states, self.feed_forward, self.feed_forward_norm, self)
 
 
 class ScratchGPTPreTrainedModel(PreTrainedModel):
@@ -106,7 +94,9 @@ class ScratchGPTModel(ScratchGPTPreTrainedModel):
             config.position_embedding_type, config.max_position_embeddings, config.hidden_size
         )
         self.embed_norm = (
-            nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps) if config.embedding_layernorm else nn.Identity()
+            nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+            if config.embedding_layernorm
+            else nn.Identity()
         )
         self.layers = nn.ModuleList([ScratchGPTLayer(config, i) for i in range(config.num_hidden_layers)])
         self.norm = (
@@ -140,7 +130,7 @@ class ScratchGPTModel(ScratchGPTPreTrainedModel):
             `last_hidden_state` (batch, length, hidden_size) and the cache.
 
         Raises:
-            ValueError: an id outside the vocabulary, more tokens than `max_position_embeddings`, both or neither input.
+            ValueError: an id outside the vocabulary, more tokens than positions, both or neither input.
         """
         check_inputs(self.config, inputs_embeds is not None, input_ids, self.config.vocab_size)
         if inputs_embeds is None:
@@ -232,4 +222,4 @@ class ScratchGPTForCausalLM(ScratchGPTPreTrainedModel, ScratchGenerationMixin):
         )
 
 
-__all__ = ["ScratchGPTPreTrainedModel", "ScratchGPTModel", "ScratchGPTForCausalLM"]
+__all__ = ["ScratchGPTForCausalLM", "ScratchGPTModel", "ScratchGPTPreTrainedModel"]

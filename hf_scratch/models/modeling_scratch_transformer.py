@@ -32,6 +32,7 @@ from .layers import (
     FeedForward,
     MultiHeadAttention,
     SinusoidalPositionalEmbedding,
+    add_and_norm,
     check_inputs,
     check_length,
     make_position_embedding,
@@ -41,18 +42,13 @@ from .layers import (
 
 
 class ScratchTransformerEncoderLayer(GradientCheckpointingLayer):
-    """Self-attention, then feed-forward (section 3.1).
-
-    `norm_first=False` computes LayerNorm(x + Sublayer(x)), as the paper; True x + Sublayer(LayerNorm(x)).
-    """
+    """Self-attention, then feed-forward (section 3.1)."""
 
     def __init__(self, config: ScratchTransformerConfig, layer_idx: int):
         super().__init__()
         self.norm_first = config.norm_first
         self.dropout = config.dropout
-        num_heads = config.encoder_attention_heads
-        head_dim = config.head_dim or config.d_model // num_heads
-        self.self_attn = MultiHeadAttention(config, num_heads, head_dim, config.v_head_dim, layer_idx=layer_idx)
+        self.self_attn = MultiHeadAttention(config, config.encoder_attention_heads, layer_idx=layer_idx)
         self.self_attn_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps)
         self.feed_forward = FeedForward(
             config.d_model, config.encoder_ffn_dim, config.activation_function, config.activation_dropout
@@ -66,22 +62,12 @@ class ScratchTransformerEncoderLayer(GradientCheckpointingLayer):
         **kwargs: Unpack[TransformersKwargs],
     ) -> torch.Tensor:
         """(batch, source length, d_model) -> (batch, source length, d_model)."""
-        residual = hidden_states
-        if self.norm_first:
-            hidden_states = self.self_attn_norm(hidden_states)
-        hidden_states, _ = self.self_attn(hidden_states, attention_mask, **kwargs)
-        hidden_states = residual + nn.functional.dropout(hidden_states, p=self.dropout, training=self.training)
-        if not self.norm_first:
-            hidden_states = self.self_attn_norm(hidden_states)
 
-        residual = hidden_states
-        if self.norm_first:
-            hidden_states = self.feed_forward_norm(hidden_states)
-        hidden_states = self.feed_forward(hidden_states)
-        hidden_states = residual + nn.functional.dropout(hidden_states, p=self.dropout, training=self.training)
-        if not self.norm_first:
-            hidden_states = self.feed_forward_norm(hidden_states)
-        return hidden_states
+        def self_attn(x):
+            return self.self_attn(x, attention_mask, **kwargs)[0]
+
+        hidden_states = add_and_norm(hidden_states, self_attn, self.self_attn_norm, self)
+        return add_and_norm(hidden_states, self.feed_forward, self.feed_forward_norm, self)
 
 
 class ScratchTransformerDecoderLayer(GradientCheckpointingLayer):
@@ -92,12 +78,9 @@ class ScratchTransformerDecoderLayer(GradientCheckpointingLayer):
         self.norm_first = config.norm_first
         self.dropout = config.dropout
         num_heads = config.decoder_attention_heads
-        head_dim = config.head_dim or config.d_model // num_heads
-        self.self_attn = MultiHeadAttention(
-            config, num_heads, head_dim, config.v_head_dim, is_causal=True, layer_idx=layer_idx
-        )
+        self.self_attn = MultiHeadAttention(config, num_heads, is_causal=True, layer_idx=layer_idx)
         self.self_attn_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps)
-        self.cross_attn = MultiHeadAttention(config, num_heads, head_dim, config.v_head_dim, layer_idx=layer_idx)
+        self.cross_attn = MultiHeadAttention(config, num_heads, layer_idx=layer_idx)
         self.cross_attn_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps)
         self.feed_forward = FeedForward(
             config.d_model, config.decoder_ffn_dim, config.activation_function, config.activation_dropout
@@ -114,32 +97,19 @@ class ScratchTransformerDecoderLayer(GradientCheckpointingLayer):
         **kwargs: Unpack[TransformersKwargs],
     ) -> torch.Tensor:
         """(batch, target length, d_model) -> the same, given encoder_hidden_states (batch, source length, d_model)."""
-        residual = hidden_states
-        if self.norm_first:
-            hidden_states = self.self_attn_norm(hidden_states)
-        hidden_states, _ = self.self_attn(hidden_states, attention_mask, past_key_values=past_key_values, **kwargs)
-        hidden_states = residual + nn.functional.dropout(hidden_states, p=self.dropout, training=self.training)
-        if not self.norm_first:
-            hidden_states = self.self_attn_norm(hidden_states)
 
-        residual = hidden_states
-        if self.norm_first:
-            hidden_states = self.cross_attn_norm(hidden_states)
-        hidden_states, _ = self.cross_attn(
-            hidden_states, encoder_attention_mask, encoder_hidden_states, past_key_values=past_key_values, **kwargs
-        )
-        hidden_states = residual + nn.functional.dropout(hidden_states, p=self.dropout, training=self.training)
-        if not self.norm_first:
-            hidden_states = self.cross_attn_norm(hidden_states)
+        def self_attn(x):
+            return self.self_attn(x, attention_mask, past_key_values=past_key_values, **kwargs)[0]
 
-        residual = hidden_states
-        if self.norm_first:
-            hidden_states = self.feed_forward_norm(hidden_states)
-        hidden_states = self.feed_forward(hidden_states)
-        hidden_states = residual + nn.functional.dropout(hidden_states, p=self.dropout, training=self.training)
-        if not self.norm_first:
-            hidden_states = self.feed_forward_norm(hidden_states)
-        return hidden_states
+        hidden_states = add_and_norm(hidden_states, self_attn, self.self_attn_norm, self)
+
+        def cross_attn(x):
+            return self.cross_attn(
+                x, encoder_attention_mask, encoder_hidden_states, past_key_values=past_key_values, **kwargs
+            )[0]
+
+        hidden_states = add_and_norm(hidden_states, cross_attn, self.cross_attn_norm, self)
+        return add_and_norm(hidden_states, self.feed_forward, self.feed_forward_norm, self)
 
 
 class ScratchTransformerPreTrainedModel(PreTrainedModel):
@@ -225,7 +195,7 @@ class ScratchTransformerEncoder(ScratchTransformerStack):
         inputs_embeds: torch.FloatTensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutput:
-        """Source ids (batch, source length), with attention_mask 0 on padding, to `last_hidden_state` (..., d_model)."""
+        """Source ids (batch, source length) and their mask, 0 on padding, to `last_hidden_state` (..., d_model)."""
         hidden_states = self.embed(input_ids, inputs_embeds)
         mask = create_bidirectional_mask(
             config=self.config, inputs_embeds=hidden_states, attention_mask=attention_mask
@@ -271,10 +241,8 @@ class ScratchTransformerDecoder(ScratchTransformerStack):
         """
         if use_cache and past_key_values is None:
             past_key_values = EncoderDecoderCache(DynamicCache(config=self.config), DynamicCache(config=self.config))
-        self_attention_cache = past_key_values
-        if isinstance(past_key_values, EncoderDecoderCache):
-            self_attention_cache = past_key_values.self_attention_cache
-
+        # an EncoderDecoderCache, or a plain cache given by the caller
+        self_attention_cache = getattr(past_key_values, "self_attention_cache", past_key_values)
         hidden_states = self.embed(input_ids, inputs_embeds, position_ids, past_key_values)
         causal_mask = create_causal_mask(
             config=self.config,
@@ -350,7 +318,7 @@ class ScratchTransformerModel(ScratchTransformerPreTrainedModel):
             `last_hidden_state` (batch, target length, d_model), `encoder_last_hidden_state`, and the cache.
 
         Raises:
-            ValueError: an id outside the vocabulary, more tokens than `max_position_embeddings`, both or neither input.
+            ValueError: an id outside the vocabulary, more tokens than positions, both or neither input.
         """
         if encoder_outputs is None:
             encoder_outputs = self.encoder(
@@ -399,9 +367,8 @@ class ScratchTransformerForConditionalGeneration(ScratchTransformerPreTrainedMod
         self.lm_head = nn.Linear(config.d_model, config.decoder_vocab_size, bias=config.lm_head_bias)
         self.post_init()
 
-    def _resize_token_embeddings(self, new_num_tokens, pad_to_multiple_of=None, mean_resizing=True):
-        # one shared vocabulary grows on both sides; otherwise this resizes the source's, and the head stays
-        resized = super()._resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
+    def _resize_token_embeddings(self, *args, **kwargs) -> nn.Embedding:
+        resized = super()._resize_token_embeddings(*args, **kwargs)
         if self.config.share_encoder_decoder_embeddings:
             self.config.decoder_vocab_size = resized.num_embeddings
         return resized
@@ -475,7 +442,7 @@ class ScratchTransformerForConditionalGeneration(ScratchTransformerPreTrainedMod
 
 
 __all__ = [
-    "ScratchTransformerPreTrainedModel",
-    "ScratchTransformerModel",
     "ScratchTransformerForConditionalGeneration",
+    "ScratchTransformerModel",
+    "ScratchTransformerPreTrainedModel",
 ]

@@ -1,0 +1,39 @@
+# `make demo` and `make test` need Python 3.11 or newer and a package index, nothing else.
+PYTHON ?= python3
+BIN := .venv/bin
+
+# for `make multi30k` and `make tinystories`: a Hub id or a folder, and a limit in minutes (none: to the recipe's end)
+MINUTES ?=
+OUT ?=
+LIMIT = $(if $(MINUTES),--max_minutes $(MINUTES))
+
+.PHONY: setup demo test test-slow lint multi30k tinystories
+
+setup: .venv/.installed
+
+.venv/.installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, e.g. make PYTHON=python3.12" if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,demo,export]'
+	touch $@
+
+demo: setup
+	$(BIN)/python scripts/demo.py
+
+test: lint
+	$(BIN)/python -m pytest -m 'not slow'
+
+test-slow: setup
+	$(BIN)/python -m pytest -m slow
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+multi30k: setup
+	$(BIN)/python scripts/train_translation.py scripts/recipes/multi30k_tiny.yaml \
+		--dataset_name $(or $(DATA),bentrevett/multi30k) --output_dir $(or $(OUT),runs/multi30k_tiny) $(LIMIT)
+
+tinystories: setup
+	$(BIN)/python scripts/train_language_model.py scripts/recipes/tinystories_article.yaml \
+		--dataset_name $(or $(DATA),roneneldan/TinyStories) --output_dir $(or $(OUT),runs/tinystories_article) $(LIMIT)

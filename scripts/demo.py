@@ -1,0 +1,79 @@
+#!/usr/bin/env python
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""See both models train, be saved, be loaded through the Auto classes and answer through `pipeline()`.
+
+python scripts/demo.py [--output_dir runs/demo]
+"""
+
+import argparse
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
+
+import hf_scratch  # noqa: F401  registers the models
+from hf_scratch.data import load_splits
+from hf_scratch.plots import plot_attention, plot_positional_encoding
+
+SCRIPTS = Path(__file__).parent
+
+
+def train(script: str, recipe: str, output_dir: Path):
+    """Run a training script as a user would, into a folder that this demo may replace."""
+    shutil.rmtree(output_dir, ignore_errors=True)
+    command = [sys.executable, SCRIPTS / script, SCRIPTS / "recipes" / f"{recipe}.yaml", "--output_dir", output_dir]
+    print(f"\n$ python scripts/{script} scripts/recipes/{recipe}.yaml --output_dir {output_dir}", flush=True)
+    subprocess.run(command, check=True)
+
+
+def draw_attention(folder: Path, source: str) -> list[str]:
+    """The last decoder layer's attention over the source, and the positions' vectors."""
+    # only eager attention gives its weights
+    model = AutoModelForSeq2SeqLM.from_pretrained(folder, attn_implementation="eager")
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    inputs = tokenizer(source, return_tensors="pt")
+    output_ids = model.generate(**inputs, num_beams=1)
+    with torch.no_grad():
+        outputs = model(**inputs, decoder_input_ids=output_ids, output_attentions=True)
+    keys = [tokenizer.decode([i]) for i in inputs["input_ids"][0]]
+    queries = [tokenizer.decode([i]) for i in output_ids[0]]
+    return [
+        plot_attention(outputs.cross_attentions[-1][0], queries, keys, str(folder)),
+        plot_positional_encoding(model.get_decoder().embed_positions.weight, str(folder)),
+    ]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--output_dir", type=Path, default=Path("runs/demo"), help="holds numbers/ and stories/")
+    output_dir = parser.parse_args().output_dir
+    numbers, stories = output_dir / "numbers", output_dir / "stories"
+
+    train("train_translation.py", "demo_numbers", numbers)
+    test = load_splits("embedded:numbers")["test"]
+    translator = pipeline("translation", model=str(numbers))
+    translations = [record["translation_text"] for record in translator(list(test["en"]), batch_size=100)]
+    pairs = list(zip(test["en"], test["de"], translations, strict=True))
+    exact_match = sum(translation == german for _, german, translation in pairs) / len(pairs)
+    print(f"\n{len(pairs)} numbers it has not seen, through pipeline('translation'):")
+    for english, german, translation in pairs[:5]:
+        print(f"  {english} -> {translation}" + ("" if translation == german else f"   (should be {german})"))
+    pictures = draw_attention(numbers, pairs[0][0])
+
+    train("train_language_model.py", "demo_stories", stories)
+    writer = pipeline("text-generation", model=str(stories))
+    torch.manual_seed(0)
+    print("\nA story, through pipeline('text-generation'):")
+    print(" ", writer("Once upon a time", do_sample=True, temperature=0.5)[0]["generated_text"])
+
+    print("\nPictures:")
+    for picture in [numbers / "learning_curve.png", stories / "learning_curve.png", *pictures]:
+        print(f"  {picture}")
+    print(f"demo: exact_match={exact_match:.2f} output={output_dir}")
+
+
+if __name__ == "__main__":
+    main()

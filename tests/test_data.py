@@ -1,0 +1,172 @@
+import json
+
+import pytest
+import torch
+from datasets import Dataset
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hf_scratch.data import TokenBudgetBatchSampler, load_splits, pack_texts, take_pairs, take_texts, tokenize_pairs
+from hf_scratch.tokenization import train_tokenizer
+
+ROWS = [{"en": "a cat", "de": "eine Katze"}, {"en": "a dog", "de": "ein Hund"}]
+
+
+def write(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def test_a_folder_is_split_by_its_file_names(tmp_path):
+    write(tmp_path / "train.jsonl", ROWS)
+    write(tmp_path / "val.jsonl", ROWS[:1])
+    write(tmp_path / "test.jsonl", ROWS[1:])
+    splits = load_splits(str(tmp_path))
+    assert {name: len(rows) for name, rows in splits.items()} == {"train": 2, "validation": 1, "test": 1}
+
+
+@pytest.mark.parametrize("rows", [ROWS, [{"translation": row} for row in ROWS]], ids=["columns", "translation"])
+def test_both_forms_of_pairs(tmp_path, rows):
+    splits = load_splits(train_file=write(tmp_path / "some.jsonl", rows))
+    pairs = take_pairs(splits["train"], "de", "en")
+    assert pairs[0] == {"source": "eine Katze", "target": "a cat"}
+
+
+def test_numbers_are_held_out_and_right():
+    splits = load_splits("embedded:numbers")
+    assert {name: len(rows) for name, rows in splits.items()} == {"train": 9000, "validation": 500, "test": 500}
+    english = {name: set(rows["en"]) for name, rows in splits.items()}
+    assert len(set().union(*english.values())) == 10000
+    known = dict(zip(splits["train"]["en"], splits["train"]["de"], strict=True))
+    known |= dict(zip(splits["test"]["en"], splits["test"]["de"], strict=True))
+    known |= dict(zip(splits["validation"]["en"], splits["validation"]["de"], strict=True))
+    assert known["forty-two"] == "zweiundvierzig"
+    assert known["nine thousand and one"] == "neuntausendeins"
+
+
+def test_stories_are_the_same_each_time_and_held_out():
+    splits = load_splits("embedded:stories")
+    assert splits["train"]["text"] == load_splits("embedded:stories")["train"]["text"]
+    assert not set(splits["train"]["text"]) & set(splits["test"]["text"])
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({}, "either `dataset_name`"),
+        ({"dataset_name": "embedded:numbers", "train_file": "x"}, "either `dataset_name`"),
+        ({"dataset_name": "embedded:poems"}, "embedded:numbers and embedded:stories"),
+        ({"dataset_name": "./nowhere"}, "'./nowhere'"),
+        ({"train_file": "nowhere.jsonl"}, "'nowhere.jsonl'"),
+    ],
+)
+def test_a_wrong_source_is_named(kwargs, message):
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        load_splits(**kwargs)
+
+
+def test_an_empty_file_is_named(tmp_path):
+    (tmp_path / "train.jsonl").write_text("")
+    with pytest.raises(ValueError, match=r"`train_file` \(.*train.jsonl\) is empty"):
+        load_splits(train_file=str(tmp_path / "train.jsonl"))
+
+
+def test_a_one_sided_file_is_named():
+    rows = Dataset.from_list([*ROWS, {"en": "a mouse", "de": " "}, {"en": "a fox", "de": None}])
+    with pytest.raises(ValueError, match=r"train has 2 of 4 rows with no text in column 'de' \(rows 2, 3,"):
+        take_pairs(rows, "en", "de", "train")
+
+
+def test_a_missing_column_is_named_with_those_there_are():
+    with pytest.raises(ValueError, match="`target_lang` is 'fr', but the columns of train are en, de"):
+        take_pairs(Dataset.from_list(ROWS), "en", "fr", "train")
+    with pytest.raises(ValueError, match="`text_column` is 'text', but the columns of train are en, de"):
+        take_texts(Dataset.from_list(ROWS), "text", "train")
+
+
+def test_tokenised_pairs_end_in_the_end_token_even_when_cut(joint_tokenizer):
+    pairs = Dataset.from_list([{"source": "A man sleeps.", "target": "Ein Mann schläft. " * 5}])
+    (row,) = tokenize_pairs(pairs, joint_tokenizer, 40, 8, "train")
+    assert joint_tokenizer.decode(row["input_ids"]) == "A man sleeps.</s>"
+    assert len(row["labels"]) == 8
+    assert row["labels"][-1] == joint_tokenizer.eos_token_id
+    assert row["length"] == max(8, len(row["input_ids"]))
+
+
+TEXTS = ["abc", "de", "a", "bcdefgh" * 3, "cc"]
+CHARS = train_tokenizer(TEXTS, "char", 40)
+
+
+@settings(max_examples=60, deadline=None)
+@given(texts=st.lists(st.sampled_from(TEXTS), min_size=1, max_size=9), block_size=st.integers(2, 12))
+def test_packing_predicts_every_token_once(texts, block_size):
+    expected = [token for text in texts for token in [*CHARS(text)["input_ids"][1:], CHARS.eos_token_id]]
+    packed = pack_texts(Dataset.from_dict({"text": texts}), CHARS, block_size)
+    targets, stream = [], []
+    for row in packed:
+        assert len(row["input_ids"]) == len(row["labels"]) == len(row["position_ids"]) == block_size
+        assert max(row["position_ids"]) < block_size
+        targets += [label for label in row["labels"][1:] if label != -100]
+        kept = row["input_ids"] if not stream else row["input_ids"][1:]
+        stream += [token for token in kept if token != CHARS.pad_token_id]
+    assert targets == expected
+    assert len(stream) == len(expected) + len(texts)
+
+
+def test_packed_positions_start_again_with_each_text():
+    packed = pack_texts(Dataset.from_dict({"text": ["abc", "de"]}), CHARS, 12)
+    (row,) = packed
+    assert row["position_ids"] == [0, 1, 2, 3, 4, 0, 1, 2, 3, 0, 0, 0]
+    assert [label == -100 for label in row["labels"]] == [True, *[False] * 4, True, *[False] * 3, *[True] * 3]
+    (plain,) = pack_texts(Dataset.from_dict({"text": ["abc", "de"]}), CHARS, 12, attend_across_texts=True)
+    assert "position_ids" not in plain
+    assert plain["labels"][:9] == plain["input_ids"][:9]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    lengths=st.lists(st.integers(1, 30), min_size=4, max_size=80),
+    max_tokens=st.integers(30, 200),
+    processes=st.integers(1, 4),
+)
+def test_token_budget_batches(lengths, max_tokens, processes):
+    sampler = TokenBudgetBatchSampler(lengths, max_tokens, processes)
+    if all(2 * length > max_tokens for length in lengths) and len(lengths) % processes:
+        with pytest.raises(ValueError, match="cannot be dealt evenly"):
+            list(sampler)
+        return
+    batches = list(sampler)
+    assert sorted(row for batch in batches for row in batch) == list(range(len(lengths)))
+    assert len(batches) == len(sampler)
+    assert len(batches) % processes == 0
+    assert all(batch and len(batch) * max(lengths[row] for row in batch) <= max_tokens for batch in batches)
+
+
+def test_token_budget_batches_are_shuffled_anew_each_epoch_and_the_same_again():
+    sampler = TokenBudgetBatchSampler([3] * 50 + [9] * 50, 90)
+    first = list(sampler)
+    sampler.set_epoch(1)
+    assert list(sampler) != first
+    sampler.set_epoch(0)
+    assert list(sampler) == first
+
+
+def test_a_row_over_the_budget_is_named():
+    with pytest.raises(ValueError, match="`max_tokens_per_batch` is 20, but the longest row has 21"):
+        TokenBudgetBatchSampler([3, 21], 20)
+
+
+def test_multi30k_as_it_lies(multi30k, joint_tokenizer):
+    splits = load_splits(multi30k)
+    assert {name: len(rows) for name, rows in splits.items()} == {"train": 29000, "validation": 1014, "test": 1000}
+    encoded = tokenize_pairs(take_pairs(splits["test"], "en", "de"), joint_tokenizer, 400, 400, "test")
+    decoded = joint_tokenizer.decode(encoded[3]["labels"], skip_special_tokens=True)
+    assert decoded == splits["test"][3]["de"]
+
+
+def test_tinystories_as_they_lie(tinystories):
+    texts = take_texts(load_splits(tinystories)["validation"])
+    tokenizer = train_tokenizer(texts["text"], "bpe", 500, 64, show_progress=False)
+    packed = pack_texts(texts, tokenizer, 64)
+    tokens = sum(len(ids) for ids in tokenizer(list(texts["text"]))["input_ids"])
+    assert sum((torch.tensor(row["labels"][1:]) != -100).sum() for row in packed) == tokens

@@ -1,0 +1,66 @@
+import math
+
+import pytest
+import torch
+from conftest import make_gpt
+
+from hf_scratch.evaluation import evaluate_language_model, score_translations
+from hf_scratch.metrics import BitsPerByte, ChrF, SacreBleu
+from hf_scratch.tokenization import train_tokenizer
+
+
+def test_bleu_by_hand():
+    # 4 of 5 words, 3 of 4 pairs, 2 of 3 triples, 1 of 2 quadruples; same lengths, so no brevity penalty
+    result = SacreBleu().compute(predictions=["the cat sat down here"], references=[["the cat sat down there"]])
+    assert result["score"] == pytest.approx(100 * (4 / 5 * 3 / 4 * 2 / 3 * 1 / 2) ** 0.25)
+    assert result["bp"] == 1
+    assert result["signature"].startswith("nrefs:1|case:mixed|eff:no|tok:13a|")
+
+
+def test_bleu_pays_for_brevity():
+    result = SacreBleu().compute(predictions=["a b c d"], references=[["a b c d e"]])
+    assert result["score"] == pytest.approx(100 * math.exp(1 - 5 / 4))
+
+
+def test_case_counts_unless_lower_cased():
+    scores = score_translations(["The Cat Sat Down"], ["the cat sat down"])
+    assert scores["bleu"] < scores["bleu_lc"] == pytest.approx(100)
+    assert "case:lc" in scores["bleu_lc_signature"]
+    assert "case:mixed" in scores["bleu_signature"]
+
+
+def test_the_best_of_several_references_counts():
+    references = [["x y z w", "a b c d"]]
+    assert SacreBleu().compute(predictions=["a b c d"], references=references)["score"] == pytest.approx(100)
+
+
+def test_chrf_of_equals_and_of_nothing_alike():
+    assert ChrF().compute(predictions=["eine Katze"], references=[["eine Katze"]])["score"] == pytest.approx(100)
+    assert ChrF().compute(predictions=["xyz"], references=[["abc"]])["score"] == 0
+
+
+def test_bits_per_byte_by_hand():
+    # 3 bits over "aß" (3 bytes) and 5 bits over "b": 8 bits for 4 bytes
+    nats = [3 * math.log(2), 5 * math.log(2)]
+    result = BitsPerByte().compute(predictions=nats, references=["aß", "b"], tokens=4)
+    assert result["bits_per_byte"] == pytest.approx(2)
+    assert result["perplexity"] == pytest.approx(2 ** (8 / 4))
+
+
+def test_a_language_model_is_charged_for_each_token_once():
+    texts = ["abc", "b" * 30, "ca" * 20]
+    tokenizer = train_tokenizer(texts, "char", 10)
+    model = make_gpt(vocab_size=len(tokenizer), max_position_embeddings=64)
+    whole = evaluate_language_model(model, tokenizer, texts)
+    nats = 0.0
+    for text in texts:
+        ids = torch.tensor([[*tokenizer(text)["input_ids"], tokenizer.eos_token_id]])
+        nats += model(ids, labels=ids).loss.item() * (ids.shape[1] - 1)
+    tokens = sum(len(text) + 1 for text in texts)
+    assert whole["tokens"] == tokens
+    assert whole["loss"] == pytest.approx(nats / tokens, rel=1e-5)
+    assert whole["bits_per_byte"] == pytest.approx(nats / math.log(2) / sum(map(len, texts)), rel=1e-5)
+    windows = evaluate_language_model(model, tokenizer, texts, batch_size=2, block_size=16, stride=4)
+    assert windows["tokens"] == tokens
+    with pytest.raises(ValueError, match="`stride` must be between 1 and `block_size` - 1"):
+        evaluate_language_model(model, tokenizer, texts, block_size=16, stride=16)

@@ -1,0 +1,291 @@
+import json
+
+import pytest
+import reference
+import torch
+from conftest import FAMILIES, make_gpt, make_transformer
+from safetensors.torch import load_file
+from transformers import AutoModel, AutoModelForCausalLM, AutoModelForSeq2SeqLM
+
+GPT_VARIANTS = [
+    {},
+    {"norm_first": False, "final_layernorm": False},
+    {"position_embedding_type": "sinusoidal", "embedding_layernorm": True},
+    {"attention_bias": False, "attention_output_bias": False, "lm_head_bias": True, "tie_word_embeddings": False},
+    {"num_attention_heads": 3, "head_dim": 10},
+    {"is_causal": False},
+]
+TRANSFORMER_VARIANTS = [
+    {},
+    {"norm_first": True},
+    {"scale_embedding": False, "position_embedding_type": "learned", "initializer": "normal", "init_std": 0.3},
+    {"attention_bias": False, "attention_output_bias": False, "lm_head_bias": True, "tie_word_embeddings": False},
+    {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 70, "tie_word_embeddings": False},
+    {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 70},
+    {"encoder_attention_heads": 3, "decoder_attention_heads": 5, "head_dim": 6, "v_head_dim": 7},
+]
+
+
+def shake(model):
+    """Random biases and LayerNorm weights, which start as zeros and ones and would hide a missing one."""
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    return model
+
+
+@pytest.mark.parametrize("overrides", GPT_VARIANTS, ids=str)
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_the_gpt_computes_what_the_equations_say(overrides, attention):
+    model = shake(make_gpt(**overrides))
+    model.set_attn_implementation(attention)
+    ids = torch.randint(3, 60, (3, 11))
+    torch.testing.assert_close(model(ids).logits.double(), reference.gpt(model, ids), atol=2e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("overrides", TRANSFORMER_VARIANTS, ids=str)
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_the_transformer_computes_what_the_equations_say(overrides, attention):
+    model = shake(make_transformer(**overrides))
+    model.set_attn_implementation(attention)
+    source, target = torch.randint(3, 60, (3, 9)), torch.randint(3, 60, (3, 6))
+    mask = torch.ones_like(source)
+    mask[1, 5:] = 0
+    mask[2, :2] = 0
+    logits = model(input_ids=source, attention_mask=mask, decoder_input_ids=target).logits
+    expected = reference.transformer(model, source, mask, target)
+    torch.testing.assert_close(logits.double(), expected, atol=2e-4, rtol=1e-4)
+
+
+def test_positions_are_the_papers():
+    model = make_transformer()
+    table = model.get_encoder().embed_positions.weight
+    torch.testing.assert_close(table.double(), reference.sinusoids(40, 32), atol=1e-5, rtol=0)
+    assert table[3, 0] == pytest.approx(0.1411200)  # sin 3
+    assert table[3, 1] == pytest.approx(-0.9899925)  # cos 3
+
+
+def test_a_row_of_nothing_but_padding_gives_no_nan(model, inputs, family):
+    mask = torch.ones_like(inputs["input_ids"])
+    mask[1] = 0
+    for attention in ("eager", "sdpa"):
+        model.set_attn_implementation(attention)
+        model.zero_grad()
+        outputs = model(**inputs, attention_mask=mask, labels=inputs.get("decoder_input_ids", inputs["input_ids"]))
+        outputs.loss.backward()
+        assert outputs.logits.isfinite().all()
+        assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
+        alone = model(**{name: ids[2:] for name, ids in inputs.items()}).logits
+        torch.testing.assert_close(outputs.logits[2:], alone, atol=1e-5, rtol=1e-5)
+
+
+def test_eager_and_sdpa_give_the_same_gradients(model, inputs):
+    labels = inputs.get("decoder_input_ids", inputs["input_ids"])
+    mask = torch.ones_like(inputs["input_ids"])
+    mask[0, -3:] = 0
+    gradients = []
+    for attention in ("eager", "sdpa"):
+        model.set_attn_implementation(attention)
+        model.zero_grad()
+        model(**inputs, attention_mask=mask, labels=labels).loss.backward()
+        gradients.append({name: p.grad.clone() for name, p in model.named_parameters()})
+    for name, gradient in gradients[0].items():
+        torch.testing.assert_close(gradient, gradients[1][name], atol=1e-5, rtol=1e-4, msg=name)
+
+
+def test_step_by_step_with_a_cache_equals_at_once(model, inputs, family):
+    whole = model(**inputs).logits
+    cache, steps = None, []
+    name = "input_ids" if family == "gpt" else "decoder_input_ids"
+    for step in range(7):
+        step_inputs = {**inputs, name: inputs[name][:, step : step + 1]}
+        outputs = model(**step_inputs, past_key_values=cache, use_cache=True)
+        cache = outputs.past_key_values
+        steps.append(outputs.logits)
+    torch.testing.assert_close(torch.cat(steps, dim=1), whole, atol=2e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("generation", [{"num_beams": 1}, {"num_beams": 3}], ids=str)
+def test_generation_with_and_without_a_cache_is_the_same(model, inputs, generation):
+    kwargs = {"max_new_tokens": 8, "do_sample": False, **generation}
+    ids = inputs["input_ids"]
+    with_cache = model.generate(ids, use_cache=True, **kwargs)
+    assert torch.equal(with_cache, model.generate(ids, use_cache=False, **kwargs))
+
+
+@pytest.mark.parametrize("generation", [{"num_beams": 1}, {"num_beams": 3}], ids=str)
+def test_a_padded_batch_generates_what_each_row_alone_does(model, family, generation):
+    rows = [torch.randint(3, 60, (length,)) for length in (9, 4, 6)]
+    ids, mask = torch.zeros(3, 9, dtype=torch.long), torch.zeros(3, 9, dtype=torch.long)
+    for i, row in enumerate(rows):
+        at = slice(9 - len(row), 9) if family == "gpt" else slice(0, len(row))
+        ids[i, at], mask[i, at] = row, 1
+    kwargs = {"max_new_tokens": 10, "min_new_tokens": 10, "do_sample": False, **generation}
+    batch = model.generate(ids, attention_mask=mask, **kwargs)
+    for i, row in enumerate(rows):
+        alone = model.generate(row[None], attention_mask=torch.ones_like(row[None]), **kwargs)
+        assert torch.equal(batch[i, -10:], alone[0, -10:])
+
+
+@pytest.mark.parametrize(
+    "kwargs",
+    [{"do_sample": True, "top_k": 5, "temperature": 0.7}, {"do_sample": True, "num_beams": 2, "top_p": 0.9}],
+    ids=str,
+)
+def test_sampling_repeats_with_its_seed(model, inputs, kwargs):
+    outputs = []
+    for _ in range(2):
+        torch.manual_seed(5)
+        outputs.append(model.generate(inputs["input_ids"], max_new_tokens=6, **kwargs))
+    assert torch.equal(*outputs)
+
+
+def test_a_causal_model_does_not_see_the_future(model, inputs, family):
+    name = "input_ids" if family == "gpt" else "decoder_input_ids"
+    changed = {**inputs, name: inputs[name].clone()}
+    changed[name][:, 4] = 59 - changed[name][:, 4]
+    before, after = model(**inputs).logits, model(**changed).logits
+    torch.testing.assert_close(before[:, :4], after[:, :4])
+    assert (before[:, 4:] - after[:, 4:]).abs().amax(-1).min() > 1e-4
+
+
+def test_packed_texts_do_not_see_each_other():
+    model = make_gpt()
+    first, second = torch.randint(3, 60, (1, 6)), torch.randint(3, 60, (1, 5))
+    positions = torch.tensor([[*range(6), *range(5)]])
+    packed = model(torch.cat([first, second], 1), position_ids=positions, use_cache=False).logits
+    torch.testing.assert_close(packed[:, :6], model(first).logits, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(packed[:, 6:], model(second).logits, atol=1e-5, rtol=1e-5)
+
+
+def test_gradient_checkpointing_gives_the_same_gradients(model, inputs):
+    labels = inputs.get("decoder_input_ids", inputs["input_ids"])
+    model.train()
+    gradients = []
+    for checkpointing in (False, True):
+        if checkpointing:
+            model.activation_checkpointing_enable()
+        model.zero_grad()
+        model(**inputs, labels=labels).loss.backward()
+        gradients.append([p.grad.clone() for p in model.parameters()])
+    for plain, checkpointed in zip(*gradients, strict=True):
+        torch.testing.assert_close(plain, checkpointed)
+
+
+@pytest.mark.parametrize(
+    ("family", "overrides"),
+    [("gpt", o) for o in GPT_VARIANTS] + [("transformer", o) for o in TRANSFORMER_VARIANTS],
+    ids=str,
+)
+def test_a_saved_model_loads_and_computes_the_same(family, overrides, tmp_path):
+    model = shake(FAMILIES[family](**overrides))
+    model.save_pretrained(tmp_path)
+    auto = AutoModelForCausalLM if family == "gpt" else AutoModelForSeq2SeqLM
+    loaded, info = auto.from_pretrained(tmp_path, output_loading_info=True)
+    assert not any(info[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    assert type(loaded) is type(model)
+    ids = {"input_ids": torch.randint(3, 60, (2, 5))}
+    if family == "transformer":
+        ids["decoder_input_ids"] = torch.randint(3, 60, (2, 4))
+    assert torch.equal(model(**ids).logits, loaded.eval()(**ids).logits)
+    base = AutoModel.from_pretrained(tmp_path).eval()
+    assert torch.equal(model.model(**ids).last_hidden_state, base(**ids).last_hidden_state)
+
+
+@pytest.mark.parametrize("share", [True, False])
+@pytest.mark.parametrize("tie", [True, False])
+def test_each_way_to_share_embeddings(share, tie, tmp_path):
+    model = make_transformer(share_encoder_decoder_embeddings=share, tie_word_embeddings=tie)
+    encoder, decoder = model.model.encoder.embed_tokens.weight, model.model.decoder.embed_tokens.weight
+    assert (encoder is decoder) == share
+    assert (model.lm_head.weight is decoder) == tie
+    model.save_pretrained(tmp_path)
+    saved = [n for n in load_file(tmp_path / "model.safetensors") if "embed_tokens" in n or "lm_head" in n]
+    assert len(saved) == 3 - share - tie
+    loaded = type(model).from_pretrained(tmp_path)
+    assert (loaded.model.encoder.embed_tokens.weight is loaded.model.decoder.embed_tokens.weight) == share
+    assert (loaded.lm_head.weight is loaded.model.decoder.embed_tokens.weight) == tie
+    loaded.resize_token_embeddings(66)
+    assert loaded.model.encoder.embed_tokens.num_embeddings == 66
+    if share:
+        assert loaded.config.decoder_vocab_size == 66
+        assert loaded(torch.tensor([[65]]), decoder_input_ids=torch.tensor([[65]])).logits.shape[-1] == 66
+
+
+def test_dropout_is_drawn_in_training_only():
+    for model in (make_gpt(hidden_dropout=0.5), make_transformer(dropout=0.5)):
+        ids = torch.randint(3, 60, (2, 5))
+        kwargs = {"input_ids": ids, "labels": ids}
+        assert model(**kwargs).loss == model(**kwargs).loss
+        model.train()
+        assert model(**kwargs).loss != model(**kwargs).loss
+
+
+def test_tables_survive_loading_on_the_meta_device(tmp_path):
+    model = make_transformer()
+    model.save_pretrained(tmp_path)
+    loaded = AutoModelForSeq2SeqLM.from_pretrained(tmp_path, device_map="cpu", dtype=torch.bfloat16)
+    table = loaded.get_decoder().embed_positions.weight
+    torch.testing.assert_close(table.float(), model.get_decoder().embed_positions.weight, atol=0.01, rtol=0)
+
+
+def test_initial_weights():
+    model = make_transformer(vocab_size=400, d_model=64, encoder_ffn_dim=128)
+    weight = model.model.encoder.layers[0].feed_forward.fc1.weight.detach()
+    assert weight.abs().max() <= (6 / (64 + 128)) ** 0.5
+    assert weight.std() == pytest.approx((2 / (64 + 128)) ** 0.5, rel=0.05)
+    embedding = model.model.encoder.embed_tokens.weight.detach()
+    assert embedding[1:].std() == pytest.approx(64**-0.5, rel=0.05)
+    assert embedding[0].abs().max() == 0  # padding
+
+
+def test_hidden_states_and_attentions_are_returned():
+    model = make_transformer()
+    model.set_attn_implementation("eager")
+    outputs = model(
+        torch.ones(2, 5, dtype=torch.long),
+        decoder_input_ids=torch.ones(2, 4, dtype=torch.long),
+        output_attentions=True,
+        output_hidden_states=True,
+    )
+    assert len(outputs.encoder_hidden_states) == 3
+    assert len(outputs.decoder_hidden_states) == 4
+    assert [a.shape for a in outputs.encoder_attentions] == [(2, 4, 5, 5)] * 2
+    assert [a.shape for a in outputs.decoder_attentions] == [(2, 2, 4, 4)] * 3
+    assert [a.shape for a in outputs.cross_attentions] == [(2, 2, 4, 5)] * 3
+    assert torch.equal(outputs.encoder_last_hidden_state, outputs.encoder_hidden_states[-1])
+
+
+def test_a_token_id_outside_the_vocabulary_is_named(model, family):
+    bad = torch.tensor([[5, 60]])
+    other = {} if family == "gpt" else {"decoder_input_ids": torch.tensor([[1]])}
+    with pytest.raises(ValueError, match=r"id 60 .* vocabulary of 60"):
+        model(input_ids=bad, **other)
+    with pytest.raises(ValueError, match="id -100"):
+        model(input_ids=torch.tensor([[-100, 3]]), **other)
+
+
+def test_an_input_that_is_too_long_names_both_lengths(model, family):
+    ids = torch.ones(1, 41, dtype=torch.long)
+    with pytest.raises(ValueError, match=r"41 tokens.*max_position_embeddings.* 40"):
+        model(input_ids=ids, **({} if family == "gpt" else {"decoder_input_ids": ids[:, :1]}))
+
+
+def test_generation_past_the_last_position_is_refused_before_it_starts(model, monkeypatch):
+    monkeypatch.setattr(type(model), "forward", lambda *args, **kwargs: pytest.fail("a token was generated"))
+    with pytest.raises(ValueError, match=r"max_position_embeddings.* 40.*max_new_tokens"):
+        model.generate(torch.ones(1, 5, dtype=torch.long), max_new_tokens=60)
+
+
+def test_generation_reaches_the_last_position(model):
+    ids = torch.full((1, 5), 7)
+    kwargs = {"do_sample": False, "eos_token_id": None}
+    assert model.generate(ids, max_length=40, **kwargs).shape == (1, 40)
+
+
+def test_the_saved_config_holds_every_field(tmp_path, model):
+    model.save_pretrained(tmp_path)
+    saved = json.loads((tmp_path / "config.json").read_text())
+    assert saved["model_type"] == model.config.model_type
+    assert saved["architectures"] == [type(model).__name__]

@@ -1,0 +1,90 @@
+import subprocess
+import sys
+
+import pytest
+import torch
+from conftest import make_gpt, make_transformer
+from transformers import AutoTokenizer, pipeline, pipelines
+
+from hf_scratch import TranslationPipeline
+from hf_scratch.tokenization import train_tokenizer
+
+
+@pytest.fixture(scope="module")
+def translation_folder(tmp_path_factory, joint_tokenizer):
+    folder = tmp_path_factory.mktemp("translation")
+    model = make_transformer(vocab_size=len(joint_tokenizer), initializer="normal", init_std=0.3)
+    model.generation_config.update(max_length=20)
+    model.save_pretrained(folder)
+    joint_tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+def test_translation_answers_strings_and_lists_alike(translation_folder):
+    translator = pipeline("translation", model=translation_folder)
+    assert isinstance(translator, TranslationPipeline)
+    sentences = ["A man sleeps.", "two dogs run", "A"]
+    alone = [translator(sentence) for sentence in sentences]
+    assert all(list(records[0]) == ["translation_text"] and len(records) == 1 for records in alone)
+    for batch_size in (1, 2, 3):
+        assert translator(sentences, batch_size=batch_size) == [records[0] for records in alone]
+
+
+def test_translation_is_what_generate_says(translation_folder):
+    translator = pipeline("translation", model=translation_folder)
+    tokenizer = AutoTokenizer.from_pretrained(translation_folder)
+    inputs = tokenizer("A man sleeps.", return_tensors="pt")
+    for kwargs in ({"num_beams": 1}, {"num_beams": 4, "max_new_tokens": 9}):
+        expected = tokenizer.decode(translator.model.generate(**inputs, **kwargs)[0], skip_special_tokens=True)
+        assert translator("A man sleeps.", **kwargs) == [{"translation_text": expected}]
+
+
+def test_n_best_translations(translation_folder):
+    translator = pipeline("translation", model=translation_folder, num_beams=3, num_return_sequences=2)
+    records = translator(["A man", "two dogs"], batch_size=2)
+    assert [len(best) for best in records] == [2, 2]
+    assert len({record["translation_text"] for record in records[0]}) == 2
+
+
+@pytest.mark.parametrize("empty", ["", "  ", None])
+def test_nothing_to_translate_is_named(translation_folder, empty):
+    with pytest.raises(ValueError, match="nothing to translate"):
+        pipeline("translation", model=translation_folder)(["A man", empty])
+
+
+def test_a_sentence_that_is_too_long_is_named_or_cut(translation_folder):
+    translator = pipeline("translation", model=translation_folder)
+    with pytest.raises(ValueError, match="max_position_embeddings"):
+        translator("dogs " * 50)
+    assert translator("dogs " * 50, truncation=True)[0].keys() == {"translation_text"}
+
+
+def test_no_other_task_changed():
+    # in a fresh process, as this one has imported the package already
+    code = (
+        "from transformers import pipelines\n"
+        "before = dict(pipelines.REMOVED_TASKS), set(pipelines.get_supported_tasks())\n"
+        "import hf_scratch\n"
+        "after = dict(pipelines.REMOVED_TASKS), set(pipelines.get_supported_tasks())\n"
+        "assert before[0].items() - after[0].items() == {('translation', before[0]['translation'])}\n"
+        "assert after[0].items() <= before[0].items() and after[1] - before[1] == {'translation'}\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=100)
+    with pytest.raises(KeyError, match="summarization"):
+        pipelines.pipeline("summarization")
+
+
+def test_text_generation_goes_on_from_a_prompt(tmp_path, caplog):
+    tokenizer = train_tokenizer(["once upon a time"], "char", 30, 40)
+    model = make_gpt(vocab_size=len(tokenizer))
+    model.generation_config.update(max_length=40)
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    writer = pipeline("text-generation", model=str(tmp_path))
+    torch.manual_seed(0)
+    (record,) = writer("once", max_new_tokens=5)
+    assert record["generated_text"].startswith("once")
+    batch = writer(["once", "a time upon"], batch_size=2, do_sample=False, max_new_tokens=8)
+    alone = [writer(text, do_sample=False, max_new_tokens=8) for text in ("once", "a time upon")]
+    assert batch == alone
+    assert not [record for record in caplog.records if record.levelname in ("WARNING", "ERROR")]

@@ -1,0 +1,179 @@
+"""The scripts as users run them."""
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+from conftest import ROOT, make_gpt, make_transformer
+
+from hf_scratch.tokenization import train_tokenizer
+
+PAIRS = [{"en": f"{a} {b}", "de": f"{b}, {a}"} for a in ("one", "two", "six", "ten") for b in ("dog", "cat", "fox")]
+STORIES = [{"text": f"A {a} saw a {b}. The {b} ran."} for a in ("dog", "cat", "fox") for b in ("hen", "man", "cow")]
+TINY_TRANSFORMER = "d_model=16,encoder_layers=1,decoder_layers=1,encoder_attention_heads=2,decoder_attention_heads=2"
+TINY_GPT = "hidden_size=16,num_hidden_layers=1,num_attention_heads=2"
+
+
+def run(script, *args, check=True, launcher=()):
+    command = [sys.executable, *launcher, str(ROOT / "scripts" / script), *map(str, args)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    if check:
+        assert done.returncode == 0, done.stderr[-3000:]
+    return done
+
+
+def write(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.fixture
+def pairs(tmp_path):
+    folder = tmp_path / "pairs"
+    folder.mkdir()
+    for split in ("train", "val", "test"):
+        write(folder / f"{split}.jsonl", PAIRS)
+    return folder
+
+
+@pytest.fixture
+def translation(pairs, tmp_path):
+    """A command line that trains for a second."""
+    recipe = ROOT / "scripts" / "recipes" / "multi30k_tiny.yaml"
+    options = {
+        "dataset_name": pairs, "output_dir": tmp_path / "run", "vocab_size": 300, "config_overrides": TINY_TRANSFORMER,
+        "max_source_length": 20, "max_target_length": 20, "max_tokens_per_batch": 60, "warmup_steps": 2,
+        "max_steps": 4, "save_steps": 2, "eval_steps": 2, "logging_steps": 1, "average_checkpoints": 2, "num_beams": 2,
+        "use_cpu": "true",
+    }  # fmt: skip
+    return [
+        "train_translation.py",
+        recipe,
+        *(str(word) for name, value in options.items() for word in (f"--{name}", value)),
+    ]
+
+
+def test_train_resume_and_evaluate_a_translator(translation, pairs, tmp_path):
+    run(*translation)
+    out = tmp_path / "run"
+    for name in (
+        "config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json",
+        "trainer_state.json", "learning_curve.png", "README.md", "checkpoint-4",
+    ):  # fmt: skip
+        assert (out / name).exists(), name
+    config = json.loads((out / "config.json").read_text())
+    assert (config["source_lang"], config["target_lang"], config["d_model"]) == ("en", "de", 16)
+    logged = json.loads((out / "trainer_state.json").read_text())["log_history"]
+    assert {"loss", "learning_rate", "train_tokens_per_second"} <= logged[1].keys()
+    assert any("eval_bleu" in entry for entry in logged)
+
+    again = run(*translation, check=False)
+    assert again.returncode != 0
+    assert "is not empty: another run may be in it" in again.stderr.splitlines()[-1]
+    run(*translation, "--resume_from_checkpoint", "last", "--max_steps", 6)
+    assert json.loads((out / "trainer_state.json").read_text())["global_step"] == 6
+
+    figures = tmp_path / "figures.json"
+    test_file = write(tmp_path / "other.jsonl", [{"translation": pair} for pair in PAIRS])
+    run(
+        "evaluate_translation.py", "--model", out, "--test_file", test_file, "--source_lang", "en",
+        "--target_lang", "de", "--num_beams", 2, "--json", figures, "--output_file", tmp_path / "hypotheses.txt",
+    )  # fmt: skip
+    result = json.loads(figures.read_text())
+    assert {"bleu", "bleu_signature", "bleu_lc", "chrf", "sentences", "seconds"} <= result.keys()
+    assert result["sentences"] == len(PAIRS) == len((tmp_path / "hypotheses.txt").read_text().splitlines())
+    test = json.loads((out / "test_results.json").read_text())
+    assert result["bleu"] == pytest.approx(test["bleu"]) and result["chrf"] == pytest.approx(test["chrf"])
+
+
+def test_train_and_evaluate_a_language_model(tmp_path):
+    train, validation = write(tmp_path / "a.jsonl", STORIES), write(tmp_path / "b.jsonl", STORIES[:3])
+    out = tmp_path / "run"
+    run(
+        "train_language_model.py", ROOT / "scripts" / "recipes" / "tinystories_char.yaml", "--train_file", train,
+        "--validation_file", validation, "--output_dir", out, "--config_overrides", TINY_GPT, "--block_size", 24,
+        "--num_train_epochs", 1, "--use_cpu", "true",
+    )  # fmt: skip
+    assert {"model.safetensors", "tokenizer.json", "README.md", "learning_curve.png"} <= {
+        p.name for p in out.iterdir()
+    }
+    figures = tmp_path / "figures.json"
+    run("evaluate_language_model.py", "--model", out, "--test_file", validation, "--json", figures)
+    result = json.loads(figures.read_text())
+    assert {"loss", "perplexity", "bits_per_byte", "tokens", "seconds"} == result.keys()
+    assert result["tokens"] == sum(len(story["text"]) + 1 for story in STORIES[:3])
+    saved = json.loads((out / "validation_results.json").read_text())
+    assert result["bits_per_byte"] == pytest.approx(saved["bits_per_byte"])
+
+
+def test_two_processes_train_one_model(translation, tmp_path):
+    launcher = ("-m", "accelerate.commands.launch", "--cpu", "--num_processes", 2, "--num_machines", 1,
+                "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", 0)  # fmt: skip
+    run(*translation, launcher=map(str, launcher))
+    assert (tmp_path / "run" / "model.safetensors").is_file()
+    assert "2 x" in (tmp_path / "run" / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--source_lang", "fr"], "`source_lang` is 'fr', but the columns of train are en, de"),
+        (["--config_overrides", TINY_TRANSFORMER.replace("heads=2", "heads=3")], "does not divide `d_model` (16)"),
+        (["--config_overrides", TINY_TRANSFORMER + ",vocab_size=20"], "the model's `vocab_size` is 20"),
+        (["--max_tokens_per_batch", "3"], "`max_tokens_per_batch` is 3, but the longest row has"),
+        (["--max_minutes", "0"], "`max_minutes` must be above 0"),
+    ],
+    ids=["column", "heads", "vocabulary", "budget", "minutes"],
+)
+def test_a_wrong_option_is_named_and_leaves_nothing_behind(translation, options, message, tmp_path):
+    done = run(*translation, *options, check=False)
+    assert done.returncode != 0
+    assert message in done.stderr.strip().splitlines()[-1]
+    assert not (tmp_path / "run").exists()
+
+
+def test_evaluation_names_what_does_not_fit(tmp_path):
+    test_file = write(tmp_path / "test.jsonl", PAIRS)
+    tokenizer = train_tokenizer(["one dog"], "char", 50)
+    make_gpt().save_pretrained(tmp_path / "gpt")
+    make_transformer(vocab_size=4).save_pretrained(tmp_path / "small")
+    for folder in ("gpt", "small"):
+        tokenizer.save_pretrained(tmp_path / folder)
+    for folder, message in (("gpt", "does not load"), ("small", "`vocab_size` is 4"), ("none", "is not a folder")):
+        done = run(
+            "evaluate_translation.py", "--model", tmp_path / folder, "--test_file", test_file, "--source_lang", "en",
+            "--target_lang", "de", "--json", tmp_path / "out.json", check=False,
+        )  # fmt: skip
+        assert done.returncode != 0
+        assert message in done.stderr.strip().splitlines()[-1]
+    assert not (tmp_path / "out.json").exists()
+
+
+def test_each_recipe_is_a_model_that_can_be_built():
+    from transformers import Seq2SeqTrainingArguments, TrainingArguments
+
+    from hf_scratch import ScratchGPTConfig, ScratchTransformerConfig
+    from hf_scratch.arguments import (
+        LanguageModelArguments,
+        ModelArguments,
+        TranslationArguments,
+        parse_arguments,
+        parse_overrides,
+    )
+
+    recipes = sorted((ROOT / "scripts" / "recipes").glob("*.yaml"))
+    assert len(recipes) >= 6
+    for recipe in recipes:
+        translation = re.search("^source_lang", recipe.read_text(), re.M)
+        data, training = (
+            (TranslationArguments, Seq2SeqTrainingArguments)
+            if translation
+            else (LanguageModelArguments, TrainingArguments)
+        )
+        (model_args, _, args), name = parse_arguments(ModelArguments, data, training, args=[str(recipe)])
+        config_class = ScratchTransformerConfig if translation else ScratchGPTConfig
+        config_class(**parse_overrides(model_args.config_overrides, config_class))
+        assert name == recipe.stem
+        assert args.seed == 1

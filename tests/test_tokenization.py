@@ -1,0 +1,81 @@
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import AutoTokenizer
+
+from hf_scratch.tokenization import check_fits, count_unknown, report_unknown, train_tokenizer
+
+TEXTS = ["Once upon a time, a cat sat.", "Eine Katze saß.\nDann lief sie weg.", "1 + 2 = 3"] * 4
+BYTE_LEVEL = {kind: train_tokenizer(TEXTS, kind, 320, 64, show_progress=False) for kind in ("bpe", "joint")}
+# the special tokens' own names are special wherever they stand, as in every Hugging Face tokenizer
+ANY_TEXT = st.text(max_size=40).filter(lambda text: not any(name in text for name in ("<pad>", "<s>", "</s>")))
+
+
+@pytest.mark.parametrize("kind", BYTE_LEVEL)
+@settings(max_examples=200, deadline=None)
+@given(text=ANY_TEXT)
+def test_byte_level_round_trips_any_text(kind, text):
+    tokenizer = BYTE_LEVEL[kind]
+    assert tokenizer.decode(tokenizer(text)["input_ids"], skip_special_tokens=True) == text
+
+
+@pytest.mark.parametrize("kind", ["char", "bpe", "joint"])
+def test_auto_tokenizer_loads_it_whole(kind, tmp_path):
+    tokenizer = train_tokenizer(TEXTS, kind, 320, 64, show_progress=False)
+    tokenizer.save_pretrained(tmp_path)
+    loaded = AutoTokenizer.from_pretrained(tmp_path)
+    text = "Once upon\na time"
+    assert loaded(text)["input_ids"] == tokenizer(text)["input_ids"]
+    assert loaded.decode(loaded(text)["input_ids"], skip_special_tokens=True) == text
+    assert (loaded.pad_token_id, loaded.bos_token_id, loaded.eos_token_id) == (0, 1, 2)
+    assert loaded.model_max_length == 64
+    assert loaded.padding_side == ("right" if kind == "joint" else "left")
+    assert set(loaded(text)) == {"input_ids", "attention_mask"}
+
+
+def test_special_tokens_stand_where_each_model_wants_them():
+    joint, bpe = BYTE_LEVEL["joint"], BYTE_LEVEL["bpe"]
+    assert joint("Eine Katze")["input_ids"][-1] == joint.eos_token_id
+    assert joint("Eine Katze")["input_ids"][0] != joint.bos_token_id
+    assert bpe("a cat")["input_ids"][0] == bpe.bos_token_id
+    assert bpe("a cat")["input_ids"][-1] != bpe.eos_token_id
+
+
+def test_a_word_is_the_same_token_anywhere_in_a_joint_vocabulary():
+    tokenizer = train_tokenizer(["Katze und Katze"] * 9, "joint", 300, show_progress=False)
+    first, *_, last = tokenizer.tokenize("Katze und Katze")
+    assert first == last
+
+
+def test_char_keeps_the_most_frequent_and_reports_the_rest(caplog):
+    tokenizer = train_tokenizer(["aaabbc"], "char", vocab_size=6)  # four special tokens, a and b
+    assert len(tokenizer) == 6
+    assert tokenizer.decode(tokenizer("ab\nc")["input_ids"][1:]) == "ab<unk><unk>"
+    assert count_unknown(tokenizer, ["abc", "cc\n"]) == {"c": 3, "\n": 1}
+    assert report_unknown(tokenizer, ["abc"], "validation") == 1
+    assert "validation: 1 characters are unknown" in caplog.text
+
+
+def test_byte_level_knows_everything():
+    assert count_unknown(BYTE_LEVEL["bpe"], ["\u4e16 \U0001f600"]) == {}
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({"kind": "word"}, "`kind` must be one of char, bpe, joint; got 'word'"),
+        ({"kind": "bpe", "vocab_size": 100}, "`vocab_size` is 100; a 'bpe' tokenizer needs at least 259"),
+        ({"kind": "char", "vocab_size": 3}, "needs at least 5"),
+        ({"kind": "bpe", "texts": []}, "no text to train"),
+        ({"kind": "bpe", "texts": ["", ""]}, "no text to train"),
+    ],
+)
+def test_bad_input_is_named(kwargs, message):
+    with pytest.raises(ValueError, match=message):
+        train_tokenizer(**{"texts": TEXTS, **kwargs})
+
+
+def test_a_tokenizer_that_does_not_fit_the_model_is_refused():
+    check_fits(BYTE_LEVEL["bpe"], len(BYTE_LEVEL["bpe"]))
+    with pytest.raises(ValueError, match=r"tokens, but the model's `vocab_size` is 100"):
+        check_fits(BYTE_LEVEL["bpe"], 100)

@@ -1,0 +1,127 @@
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import make_transformer
+from datasets import Dataset
+from huggingface_hub import ModelCard
+from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainingArguments
+
+from hf_scratch.cards import write_translation_card
+from hf_scratch.data import tokenize_pairs
+from hf_scratch.plots import plot_attention, plot_learning_curve, plot_positional_encoding
+from hf_scratch.training import TimeLimit, TranslationTrainer, keep_better_weights, last_checkpoints
+
+
+@pytest.fixture
+def make_trainer(tmp_path, joint_tokenizer):
+    pairs = [
+        {"source": "A man sleeps.", "target": "Ein Mann schläft."},
+        {"source": "two dogs", "target": "zwei Hunde"},
+        {"source": "dogs run", "target": "Hunde laufen"},
+        {"source": "two dogs run", "target": "zwei Hunde laufen"},
+    ]
+    rows = tokenize_pairs(Dataset.from_list(pairs), joint_tokenizer, 40, 40, "train")
+
+    def make(budget=None, callbacks=None, **kwargs):
+        model = make_transformer(vocab_size=len(joint_tokenizer))
+        args = Seq2SeqTrainingArguments(
+            output_dir=str(tmp_path / "run"), use_cpu=True, disable_tqdm=True, dataloader_pin_memory=False,
+            logging_steps=1, **kwargs,
+        )  # fmt: skip
+        return TranslationTrainer(
+            model=model, args=args, train_dataset=rows, eval_dataset=rows, processing_class=joint_tokenizer,
+            data_collator=DataCollatorForSeq2Seq(joint_tokenizer, model=model), callbacks=callbacks,
+            max_tokens_per_batch=budget,
+        )  # fmt: skip
+
+    return make
+
+
+def test_a_token_budget_bounds_each_batch(make_trainer):
+    trainer = make_trainer(budget=12, num_train_epochs=2, save_strategy="no")
+    batches = list(trainer.get_train_dataloader())
+    assert sum(len(batch["input_ids"]) for batch in batches) == 4
+    assert all(max(batch["input_ids"].numel(), batch["labels"].numel()) <= 12 for batch in batches)
+    trainer.train()
+    assert trainer.state.global_step == 2 * len(batches)
+
+
+def test_evaluation_reports_the_plain_loss_while_training_smooths(make_trainer):
+    smoothed = make_trainer(label_smoothing_factor=0.3)
+    assert smoothed.evaluate()["eval_loss"] == pytest.approx(make_trainer().evaluate()["eval_loss"], rel=1e-6)
+    assert smoothed.label_smoother.epsilon == 0.3
+
+
+def test_the_better_of_trained_and_averaged_weights_is_kept(make_trainer):
+    trainer = make_trainer(max_steps=4, save_strategy="steps", save_steps=1, learning_rate=1e-3)
+    trainer.train()
+    assert [folder.rsplit("-", 1)[1] for folder in last_checkpoints(trainer.args.output_dir, 3)] == ["2", "3", "4"]
+    trained = trainer.evaluate()["eval_loss"]
+    # the loss still falls, so the average is worse; asked for the greater loss, the average is kept
+    kept = keep_better_weights(trainer, 3, "eval_loss", greater_is_better=False)
+    assert kept["weights"] == "trained"
+    assert trainer.evaluate()["eval_loss"] == trained
+    kept = keep_better_weights(trainer, 3, "eval_loss", greater_is_better=True)
+    assert kept["weights"] == "averaged over 3 checkpoints"
+    assert trainer.evaluate()["eval_loss"] == kept["eval_loss"] > trained
+
+
+def test_a_resumed_run_ends_where_an_uninterrupted_one_does(make_trainer):
+    settings = {"max_steps": 6, "save_strategy": "steps", "save_steps": 3, "learning_rate": 1e-3, "seed": 3}
+    whole = make_trainer(budget=12, **settings)
+    whole.train()
+    resumed = make_trainer(budget=12, **settings)
+    resumed.train(resume_from_checkpoint=f"{resumed.args.output_dir}/checkpoint-3")
+    for before, after in zip(whole.model.parameters(), resumed.model.parameters(), strict=True):
+        torch.testing.assert_close(before, after)
+
+
+def test_the_time_limit_stops_with_a_checkpoint(make_trainer):
+    trainer = make_trainer(callbacks=[TimeLimit(1e-6)], max_steps=100, save_strategy="steps", save_steps=50)
+    trainer.train()
+    assert trainer.state.global_step == 1
+    assert len(last_checkpoints(trainer.args.output_dir, 10)) == 1
+    with pytest.raises(ValueError, match="`max_minutes` must be above 0, got 0"):
+        TimeLimit(0)
+
+
+def test_the_card_states_what_was_done(make_trainer):
+    trainer = make_trainer(max_steps=2, save_strategy="no", seed=7)
+    trainer.train()
+
+    class DataArguments:
+        dataset_name, train_file = "embedded:numbers", None
+        source_lang, target_lang, num_beams, length_penalty = "en", "de", 4, 1.0
+
+    test = {
+        "bleu": 12.345, "bleu_lc": 13.0, "chrf": 30.0, "sentences": 9,
+        "bleu_signature": "sig|case:mixed", "bleu_lc_signature": "sig|case:lc", "chrf_signature": "sig|chrf",
+    }  # fmt: skip
+    write_translation_card(trainer, DataArguments, "some_recipe", {"eval_bleu": 11.0, "weights": "trained"}, test)
+    text = (Path(trainer.args.output_dir) / "README.md").read_text()
+    for fact in (
+        "| BLEU, cased | 12.35 | test |",
+        "sig|case:mixed",
+        "`some_recipe`",
+        "| seed | 7 |",
+        "2 (",
+        "4 beams",
+    ):
+        assert fact in text
+    data = ModelCard(text).data
+    assert data.eval_results[1].metric_value == 12.345
+    assert data.pipeline_tag == "translation"
+
+
+def test_pictures_are_drawn(tmp_path):
+    history = [{"step": 1, "loss": 3.0, "learning_rate": 0.1}, {"step": 2, "eval_loss": 2.0, "eval_bleu": 1.0}]
+    weights = torch.rand(2, 3, 4).softmax(-1)
+    for path in (
+        plot_learning_curve(history, str(tmp_path)),
+        plot_attention(weights, list("abc"), list("wxyz"), str(tmp_path)),
+        plot_positional_encoding(torch.rand(8, 6), str(tmp_path)),
+    ):
+        assert Path(path).read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(ValueError, match=r"`weights` must be \(heads, 2, 4\)"):
+        plot_attention(weights, list("ab"), list("wxyz"), str(tmp_path))
