@@ -17,8 +17,13 @@ logger = logging.getLogger(__name__)
 
 
 def prepare_arguments(args: TrainingArguments) -> None:
-    """Messages of the main process at "info", of the others from "error" on; tokens and tokens a second in the log."""
+    """Messages of the main process at "info", of the others from "error" on; tokens and tokens a second in the log.
+
+    Where a default of Trainer's would only warn on this machine or with our models, it is set.
+    """
     args.include_num_input_tokens_seen = "non_padding"  # the command line can only say true or false
+    if args.ddp_find_unused_parameters is None:
+        args.ddp_find_unused_parameters = False  # our models use all of theirs
     args.dataloader_pin_memory &= torch.cuda.is_available()  # torch warns of it without one
     logging.basicConfig(format="%(asctime)s %(name)s: %(message)s", datefmt="%H:%M:%S", level=logging.WARNING)
     level = logging.INFO if args.should_log else logging.ERROR
@@ -72,9 +77,13 @@ class TranslationTrainer(_PlainEvaluationLoss, Seq2SeqTrainer):
             pin_memory=self.args.dataloader_pin_memory,
             persistent_workers=self.args.dataloader_persistent_workers,
         )
-        # the sampler makes the number of batches even; accelerate cannot pad batches that have no common size
-        self.accelerator.dataloader_config.even_batches = False
-        return self.accelerator.prepare(dataloader)
+        # accelerate cannot even out batches that have no common size; the sampler has made their number even
+        dataloader_config = self.accelerator.dataloader_config
+        even_batches, dataloader_config.even_batches = dataloader_config.even_batches, False
+        try:
+            return self.accelerator.prepare(dataloader)
+        finally:
+            dataloader_config.even_batches = even_batches  # evaluation needs it
 
 
 class TimeLimit(TrainerCallback):

@@ -90,7 +90,10 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
     def compute_metrics(prediction) -> dict[str, float]:
         ids = np.where(prediction.predictions < 0, tokenizer.pad_token_id, prediction.predictions)
         hypotheses = tokenizer.batch_decode(ids, skip_special_tokens=True)
-        references = pairs["validation"]["target"]
+        references = list(pairs["validation"]["target"])
+        hypotheses = hypotheses[
+            : len(references)
+        ]  # several processes fill the last batches up with rows from the start
         result = SacreBleu().compute(predictions=hypotheses, references=[[reference] for reference in references])
         exact = np.mean(
             [hypothesis == reference for hypothesis, reference in zip(hypotheses, references, strict=True)]

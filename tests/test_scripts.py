@@ -85,7 +85,8 @@ def test_train_resume_and_evaluate_a_translator(translation, pairs, tmp_path):
     assert {"bleu", "bleu_signature", "bleu_lc", "chrf", "sentences", "seconds"} <= result.keys()
     assert result["sentences"] == len(PAIRS) == len((tmp_path / "hypotheses.txt").read_text().splitlines())
     test = json.loads((out / "test_results.json").read_text())
-    assert result["bleu"] == pytest.approx(test["bleu"]) and result["chrf"] == pytest.approx(test["chrf"])
+    for metric in ("bleu", "chrf"):
+        assert result[metric] == pytest.approx(test[metric])
 
 
 def test_train_and_evaluate_a_language_model(tmp_path):
@@ -109,9 +110,10 @@ def test_train_and_evaluate_a_language_model(tmp_path):
 
 
 def test_two_processes_train_one_model(translation, tmp_path):
-    launcher = ("-m", "accelerate.commands.launch", "--cpu", "--num_processes", 2, "--num_machines", 1,
-                "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", 0)  # fmt: skip
-    run(*translation, launcher=map(str, launcher))
+    # `--multi_gpu` makes accelerate start several processes; the option `use_cpu` keeps them off the GPUs
+    launcher = ("-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--num_machines", "1",
+                "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0")  # fmt: skip
+    run(*translation, launcher=launcher)
     assert (tmp_path / "run" / "model.safetensors").is_file()
     assert "2 x" in (tmp_path / "run" / "README.md").read_text()
 
