@@ -17,7 +17,7 @@ _TEMPLATE = """---
 
 # {name}
 
-{what} Trained from scratch with [hf_scratch](https://pypi.org/project/hf-scratch), recipe `{recipe}`.
+{what} Trained from scratch with hf_scratch, recipe `{recipe}`.
 
 ```python
 import hf_scratch
@@ -53,7 +53,6 @@ def _write(trainer: Trainer, data_args, recipe: str, values: dict, task: tuple[s
     model = trainer.accelerator.unwrap_model(trainer.model)
     name = os.path.basename(os.path.normpath(args.output_dir))
     dataset = data_args.dataset_name or data_args.train_file
-    # a local folder is no Hub id, and its path is nobody's business
     public = dataset if not os.path.exists(dataset) else os.path.basename(os.path.normpath(dataset))
     data = ModelCardData(
         library_name="transformers",
@@ -79,7 +78,10 @@ def _write(trainer: Trainer, data_args, recipe: str, values: dict, task: tuple[s
         "software": ", ".join(f"{package} {version(package)}" for package in ("torch", "transformers", "hf-scratch")),
         **values.pop("training", {}),
     }
-    command = shlex.join([os.path.join("scripts", os.path.basename(sys.argv[0])), *sys.argv[1:]])
+    # folders of this machine are nobody's business: their last names say enough
+    folders = {str(dataset): public, args.output_dir: name}
+    words = [folders.get(word, word) for word in sys.argv[1:]]
+    command = shlex.join(["python", os.path.join("scripts", os.path.basename(sys.argv[0])), *words])
     card = _TEMPLATE.format(
         front_matter=data.to_yaml().strip(),
         name=name,
@@ -87,7 +89,7 @@ def _write(trainer: Trainer, data_args, recipe: str, values: dict, task: tuple[s
         results="\n".join(f"| {label} | {value:.2f} | {split} |" for label, _, value, split in results),
         signatures=notes,
         training="\n".join(f"| {key} | {value} |" for key, value in training.items()),
-        command="python " + command.replace(dataset, public) if dataset != public else "python " + command,
+        command=command,
         **values,
     )
     ModelCard(card).save(os.path.join(args.output_dir, "README.md"))
