@@ -4,10 +4,20 @@ import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from conftest import ROOT, make_gpt, make_transformer
+from transformers import Seq2SeqTrainingArguments, TrainingArguments
 
+from hf_scratch import ScratchGPTConfig, ScratchTransformerConfig
+from hf_scratch.arguments import (
+    LanguageModelArguments,
+    ModelArguments,
+    TranslationArguments,
+    parse_arguments,
+    parse_overrides,
+)
 from hf_scratch.tokenization import train_tokenizer
 
 PAIRS = [{"en": f"{a} {b}", "de": f"{b}, {a}"} for a in ("one", "two", "six", "ten") for b in ("dog", "cat", "fox")]
@@ -153,18 +163,22 @@ def test_evaluation_names_what_does_not_fit(tmp_path):
     assert not (tmp_path / "out.json").exists()
 
 
+@pytest.mark.slow
+def test_the_demo_ends_in_its_figures(tmp_path):
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "scripts" / "demo.py"), "--output_dir", str(tmp_path / "demo")],
+        capture_output=True, text=True, timeout=900,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    last = done.stdout.strip().splitlines()[-1]
+    exact_match, output = re.fullmatch(r"demo: exact_match=(\d\.\d\d) output=(.+)", last).groups()
+    assert float(exact_match) >= 0.95
+    assert output == str(tmp_path / "demo")
+    for picture in re.findall(r"^  (.+\.png)$", done.stdout, re.M):
+        assert Path(picture).is_file()
+
+
 def test_each_recipe_is_a_model_that_can_be_built():
-    from transformers import Seq2SeqTrainingArguments, TrainingArguments
-
-    from hf_scratch import ScratchGPTConfig, ScratchTransformerConfig
-    from hf_scratch.arguments import (
-        LanguageModelArguments,
-        ModelArguments,
-        TranslationArguments,
-        parse_arguments,
-        parse_overrides,
-    )
-
     recipes = sorted((ROOT / "scripts" / "recipes").glob("*.yaml"))
     assert len(recipes) >= 6
     for recipe in recipes:
