@@ -73,7 +73,7 @@ def plot_attention(
         layout="constrained",
     )
     for head, axis in enumerate(axes[0]):
-        axis.imshow(weights[head].float().cpu(), cmap="viridis", vmin=0, vmax=1, aspect="auto")
+        axis.imshow(weights[head].detach().float().cpu().numpy(), cmap="viridis", vmin=0, vmax=1, aspect="auto")
         axis.set_title(f"head {head}", fontsize=9)
         axis.set_xticks(range(len(keys)), keys, rotation=90, fontsize=8)
         axis.set_yticks(range(len(queries)), queries, fontsize=8)
@@ -87,7 +87,7 @@ def plot_positional_encoding(table: torch.Tensor, output_dir: str, name: str = "
         The picture's path in `output_dir`.
     """
     figure, axis = plt.subplots(figsize=(7, 4), layout="constrained")
-    image = axis.imshow(table.float().cpu(), cmap="RdBu", aspect="auto")
+    image = axis.imshow(table.detach().float().cpu().numpy(), cmap="RdBu", aspect="auto")
     axis.set_xlabel("dimension")
     axis.set_ylabel("position")
     figure.colorbar(image)
