@@ -81,7 +81,7 @@ def plot_attention(
 
 
 def plot_positional_encoding(table: torch.Tensor, output_dir: str, name: str = "positions.png") -> str:
-    """The positions' vectors as an image, (positions, width), as in article 001's and the paper's section 3.5.
+    """The positions' vectors as an image, (positions, width), section 3.5 of the paper.
 
     Returns:
         The picture's path in `output_dir`.

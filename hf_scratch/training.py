@@ -1,6 +1,7 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 """Trainer and Seq2SeqTrainer with what our recipes need on top: token-budget batches, honest losses, averaging."""
 
+import copy
 import logging
 import os
 import time
@@ -31,22 +32,27 @@ def prepare_arguments(args: TrainingArguments) -> None:
         logging.getLogger(name).setLevel(level)
 
 
-class _PlainEvaluationLoss:
-    """`eval_loss` is the cross-entropy itself: stock trainers report the smoothed one when they smooth labels."""
+class _PlainEvaluation:
+    """Evaluation that reports the cross-entropy itself, and leaves the model's generation config as it was.
+
+    Stock trainers report the smoothed loss when they smooth labels, and fill the config with every default.
+    """
 
     def evaluation_loop(self, *args, **kwargs):
         smoother, self.label_smoother = self.label_smoother, None
+        generation_config = copy.deepcopy(self.model.generation_config)
         try:
             return super().evaluation_loop(*args, **kwargs)
         finally:
             self.label_smoother = smoother
+            self.model.generation_config = generation_config
 
 
-class LanguageModelTrainer(_PlainEvaluationLoss, Trainer):
+class LanguageModelTrainer(_PlainEvaluation, Trainer):
     """Trainer for ScratchGPT."""
 
 
-class TranslationTrainer(_PlainEvaluationLoss, Seq2SeqTrainer):
+class TranslationTrainer(_PlainEvaluation, Seq2SeqTrainer):
     """Seq2SeqTrainer for ScratchTransformer.
 
     Args:

@@ -75,6 +75,9 @@ def test_train_resume_and_evaluate_a_translator(translation, pairs, tmp_path):
         assert (out / name).exists(), name
     config = json.loads((out / "config.json").read_text())
     assert (config["source_lang"], config["target_lang"], config["d_model"]) == ("en", "de", 16)
+    generation = json.loads((out / "generation_config.json").read_text())
+    assert (generation["num_beams"], generation["max_length"]) == (2, 20)
+    assert "top_k" not in generation  # no defaults written out
     logged = json.loads((out / "trainer_state.json").read_text())["log_history"]
     assert {"loss", "learning_rate", "train_tokens_per_second"} <= logged[1].keys()
     assert any("eval_bleu" in entry for entry in logged)
