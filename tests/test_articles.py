@@ -1,4 +1,4 @@
-"""Each of the five articles that README lists is a configuration; sizes as in the article, or small where it has none."""
+"""Each article that README lists is a configuration; sizes as in the article, or small where it has none."""
 
 import pytest
 import torch
