@@ -32,7 +32,8 @@ def plot_learning_curve(log_history: list[dict], output_dir: str, name: str = "l
         if series[key]:
             losses.plot(*zip(*series[key], strict=True), label=label)
     losses.set_ylabel("loss [nats a token]")
-    losses.legend()
+    if losses.lines:
+        losses.legend()
     losses.grid(alpha=0.3)
     key, label = ("eval_bleu", "validation BLEU") if series["eval_bleu"] else ("learning_rate", "learning rate")
     if series[key]:
