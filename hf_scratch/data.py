@@ -235,8 +235,8 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
             batch = batches.pop(largest)
             if len(batch) == 1:
                 raise ValueError(
-                    f"With `max_tokens_per_batch` {self.max_tokens} every batch has one row, and {len(self.lengths)} "
-                    f"rows cannot be dealt evenly to {self.num_processes} processes. Raise it, or use fewer processes."
+                    f"{len(self.lengths)} rows in batches of at most {self.max_tokens} tokens cannot be dealt evenly "
+                    f"to {self.num_processes} processes. Raise `max_tokens_per_batch`, or use fewer processes."
                 )
             batches += [batch[::2], batch[1::2]]
         rng.shuffle(batches)

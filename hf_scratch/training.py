@@ -114,7 +114,7 @@ def last_checkpoints(output_dir: str, count: int) -> list[str]:
     """The folders of the last `count` checkpoints, oldest first."""
     prefix = PREFIX_CHECKPOINT_DIR + "-"
     steps = [int(name[len(prefix) :]) for name in os.listdir(output_dir) if name.startswith(prefix)]
-    return [os.path.join(output_dir, f"{prefix}{step}") for step in sorted(steps)[-count:]]
+    return [os.path.join(output_dir, f"{prefix}{step}") for step in sorted(steps)[max(len(steps) - count, 0) :]]
 
 
 def keep_better_weights(trainer: Trainer, num_checkpoints: int, metric: str, greater_is_better: bool) -> dict:
@@ -131,7 +131,7 @@ def keep_better_weights(trainer: Trainer, num_checkpoints: int, metric: str, gre
     model = trainer.accelerator.unwrap_model(trainer.model)
     trained = trainer.evaluate()
     folders = last_checkpoints(trainer.args.output_dir, num_checkpoints)
-    if len(folders) < 2:
+    if len(folders) < 2:  # the average of one is no other
         return {**trained, "weights": "trained"}
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     model.load_state_dict(average_checkpoints(folders), strict=False)  # tied weights are saved under one name

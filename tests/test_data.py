@@ -131,7 +131,8 @@ def test_packed_positions_start_again_with_each_text():
 )
 def test_token_budget_batches(lengths, max_tokens, processes):
     sampler = TokenBudgetBatchSampler(lengths, max_tokens, processes)
-    if all(2 * length > max_tokens for length in lengths) and len(lengths) % processes:
+    fewest = len(TokenBudgetBatchSampler(lengths, max_tokens))
+    if not any(count % processes == 0 for count in range(fewest, len(lengths) + 1)):
         with pytest.raises(ValueError, match="cannot be dealt evenly"):
             list(sampler)
         return

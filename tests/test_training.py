@@ -58,6 +58,8 @@ def test_the_better_of_trained_and_averaged_weights_is_kept(make_trainer):
     trainer.train()
     assert [folder.rsplit("-", 1)[1] for folder in last_checkpoints(trainer.args.output_dir, 3)] == ["2", "3", "4"]
     trained = trainer.evaluate()["eval_loss"]
+    assert last_checkpoints(trainer.args.output_dir, 0) == []
+    assert keep_better_weights(trainer, 0, "eval_loss", greater_is_better=False)["weights"] == "trained"
     # the loss still falls, so the average is worse; asked for the greater loss, the average is kept
     kept = keep_better_weights(trainer, 3, "eval_loss", greater_is_better=False)
     assert kept["weights"] == "trained"
