@@ -8,7 +8,14 @@ python scripts/train_language_model.py scripts/recipes/tinystories_article.yaml 
 
 import logging
 
-from transformers import AutoModelForCausalLM, AutoTokenizer, TrainingArguments, default_data_collator, set_seed
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GenerationConfig,
+    TrainingArguments,
+    default_data_collator,
+    set_seed,
+)
 
 from hf_scratch import ScratchGPTConfig, ScratchGPTForCausalLM
 from hf_scratch.arguments import LanguageModelArguments, ModelArguments, parse_arguments, parse_overrides
@@ -69,7 +76,13 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
         )
         model = ScratchGPTForCausalLM(config)
     check_fits(tokenizer, model.config.vocab_size)
-    model.generation_config.update(max_length=model.config.max_position_embeddings, do_sample=True)
+    model.generation_config = GenerationConfig(
+        pad_token_id=model.config.pad_token_id,
+        bos_token_id=model.config.bos_token_id,
+        eos_token_id=model.config.eos_token_id,
+        max_length=model.config.max_position_embeddings,
+        do_sample=True,
+    )
     logger.info(f"{model.num_parameters():,} parameters, {len(tokenizer)} tokens, {len(packed['train'])} rows")
 
     trainer = LanguageModelTrainer(

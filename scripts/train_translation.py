@@ -13,6 +13,7 @@ from transformers import (
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
     DataCollatorForSeq2Seq,
+    GenerationConfig,
     Seq2SeqTrainingArguments,
     set_seed,
 )
@@ -79,7 +80,11 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
         )
         model = ScratchTransformerForConditionalGeneration(config)
     check_fits(tokenizer, model.config.vocab_size)
-    model.generation_config.update(
+    model.generation_config = GenerationConfig(
+        pad_token_id=model.config.pad_token_id,
+        bos_token_id=model.config.bos_token_id,
+        eos_token_id=model.config.eos_token_id,
+        decoder_start_token_id=model.config.decoder_start_token_id,
         max_length=data_args.max_target_length,
         num_beams=data_args.num_beams,
         length_penalty=data_args.length_penalty,
