@@ -104,6 +104,10 @@ def write_translation_card(trainer: Trainer, data_args, recipe: str, validation:
     results, notes = [], ""
     if "eval_bleu" in validation:
         results.append(("BLEU, greedy", "bleu", validation["eval_bleu"], "validation"))
+    if "eval_exact_match" in validation:
+        results.append(
+            ("exact matches [%], greedy", "exact_match", 100 * validation["eval_exact_match"], "validation")
+        )
     if test:
         results += [
             ("BLEU, cased", "bleu", test["bleu"], "test"),

@@ -12,7 +12,9 @@ import matplotlib.pyplot as plt
 
 
 def plot_learning_curve(log_history: list[dict], output_dir: str, name: str = "learning_curve.png") -> str:
-    """Losses over steps, with the learning rate, and BLEU where there is one, below.
+    """Losses over steps; below, BLEU and exact matches where there are some, or else the learning rate.
+
+    BLEU counts up to four words in a row, so that it is 0 for answers of one word: exact matches tell of those.
 
     Args:
         log_history: `trainer.state.log_history`.
@@ -20,7 +22,7 @@ def plot_learning_curve(log_history: list[dict], output_dir: str, name: str = "l
     Returns:
         The picture's path in `output_dir`.
     """
-    series = {"loss": [], "eval_loss": [], "eval_bleu": [], "learning_rate": []}
+    series = {"loss": [], "eval_loss": [], "eval_bleu": [], "eval_exact_match": [], "learning_rate": []}
     for entry in log_history:
         for key, points in series.items():
             if key in entry:
@@ -35,10 +37,16 @@ def plot_learning_curve(log_history: list[dict], output_dir: str, name: str = "l
     if losses.lines:
         losses.legend()
     losses.grid(alpha=0.3)
-    key, label = ("eval_bleu", "validation BLEU") if series["eval_bleu"] else ("learning_rate", "learning rate")
-    if series[key]:
-        below.plot(*zip(*series[key], strict=True), color="tab:green", marker="o" if key == "eval_bleu" else None)
-    below.set_ylabel(label)
+    if series["eval_bleu"]:
+        below.plot(*zip(*series["eval_bleu"], strict=True), color="tab:green", marker="o", label="BLEU")
+        if series["eval_exact_match"]:
+            percent = [(step, 100 * share) for step, share in series["eval_exact_match"]]
+            below.plot(*zip(*percent, strict=True), color="tab:red", marker="x", label="exact matches [%]")
+        below.set_ylabel("validation")
+        below.legend()
+    elif series["learning_rate"]:
+        below.plot(*zip(*series["learning_rate"], strict=True), color="tab:green")
+        below.set_ylabel("learning rate")
     below.set_xlabel("step")
     below.grid(alpha=0.3)
     return _save(figure, output_dir, name)

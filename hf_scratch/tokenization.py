@@ -8,7 +8,7 @@ on source and target together, for translation). All have the special tokens `<p
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
@@ -115,16 +115,13 @@ def count_unknown(tokenizer: PreTrainedTokenizerFast, texts: Iterable[str]) -> C
     unknown = Counter()
     if tokenizer.unk_token_id is None:
         return unknown
-    for text, encoding in zip(*_encode(tokenizer, texts), strict=True):
+    texts = list(texts)
+    encodings = tokenizer.backend_tokenizer.encode_batch(texts, add_special_tokens=False)
+    for text, encoding in zip(texts, encodings, strict=True):
         for token_id, (start, end) in zip(encoding.ids, encoding.offsets, strict=True):
             if token_id == tokenizer.unk_token_id:
                 unknown.update(text[start:end])
     return unknown
-
-
-def _encode(tokenizer: PreTrainedTokenizerFast, texts: Iterable[str]) -> tuple[list[str], Iterator]:
-    texts = list(texts)
-    return texts, tokenizer.backend_tokenizer.encode_batch(texts, add_special_tokens=False)
 
 
 def report_unknown(tokenizer: PreTrainedTokenizerFast, texts: Iterable[str], name: str) -> int:

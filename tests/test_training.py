@@ -117,7 +117,10 @@ def test_the_card_states_what_was_done(make_trainer):
 
 
 def test_pictures_are_drawn(tmp_path):
-    history = [{"step": 1, "loss": 3.0, "learning_rate": 0.1}, {"step": 2, "eval_loss": 2.0, "eval_bleu": 1.0}]
+    history = [
+        {"step": 1, "loss": 3.0, "learning_rate": 0.1},
+        {"step": 2, "eval_loss": 2.0, "eval_bleu": 1.0, "eval_exact_match": 0.5},
+    ]
     weights = torch.rand(2, 3, 4).softmax(-1)
     for path in (
         plot_learning_curve(history, str(tmp_path)),
