@@ -7,6 +7,7 @@ import os
 import time
 
 import torch
+from accelerate.utils import broadcast_object_list
 from torch.utils.data import DataLoader
 from transformers import Seq2SeqTrainer, Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
@@ -106,7 +107,9 @@ class TimeLimit(TrainerCallback):
 
     def on_step_end(self, args, state, control, **kwargs):
         """Stop when it is time."""
-        if time.monotonic() - self.start > self.seconds:
+        is_over = [time.monotonic() - self.start > self.seconds]
+        broadcast_object_list(is_over)  # the main process's clock: all have to stop at the same step
+        if is_over[0]:
             control.should_training_stop = control.should_evaluate = control.should_save = True
 
 

@@ -205,7 +205,7 @@ class SinusoidalPositionalEmbedding(nn.Module):
 
 
 def make_position_embedding(position_embedding_type: str, num_positions: int, width: int) -> nn.Module:
-    """ "learned" (GPT) or "sinusoidal" (section 3.5) positions; both map (batch, length) to (batch, length, width)."""
+    """Positions that are "learned" (GPT) or "sinusoidal" (section 3.5): (batch, length) to (batch, length, width)."""
     if position_embedding_type == "learned":
         return nn.Embedding(num_positions, width)
     return SinusoidalPositionalEmbedding(num_positions, width)
