@@ -5,7 +5,6 @@ Importing the package registers both with the Auto classes and brings `pipeline(
 """
 
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForSeq2SeqLM
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from .models.configuration_scratch_gpt import ScratchGPTConfig
 from .models.configuration_scratch_transformer import ScratchTransformerConfig
@@ -25,9 +24,6 @@ AutoModelForCausalLM.register(ScratchGPTConfig, ScratchGPTForCausalLM, exist_ok=
 AutoConfig.register("scratch_transformer", ScratchTransformerConfig, exist_ok=True)
 AutoModel.register(ScratchTransformerConfig, ScratchTransformerModel, exist_ok=True)
 AutoModelForSeq2SeqLM.register(ScratchTransformerConfig, ScratchTransformerForConditionalGeneration, exist_ok=True)
-# Trainer's label smoothing shifts the labels, and the text-generation pipeline keeps quiet, only for classes named in
-# this table; `AutoModelForCausalLM.register` does not write it
-MODEL_FOR_CAUSAL_LM_MAPPING_NAMES["scratch_gpt"] = "ScratchGPTForCausalLM"
 register_translation_pipeline()
 
 __all__ = [

@@ -76,9 +76,9 @@ class ScratchGPTConfig(PreTrainedConfig):
     final_layernorm: bool = True
     position_embedding_type: str = "learned"
     is_causal: bool = True
-    embedding_dropout: float | int = interval(min=0.0, max=1.0)(default=0.1)
-    hidden_dropout: float | int = interval(min=0.0, max=1.0)(default=0.1)
-    attention_dropout: float | int = interval(min=0.0, max=1.0)(default=0.1)
+    embedding_dropout: float | int = interval(min=0.0, max=1.0)(default=0.0)
+    hidden_dropout: float | int = interval(min=0.0, max=1.0)(default=0.0)
+    attention_dropout: float | int = interval(min=0.0, max=1.0)(default=0.0)
     initializer_range: float = interval(min=0.0, max=1.0)(default=0.02)
     use_cache: bool = True
     tie_word_embeddings: bool = True
@@ -129,5 +129,8 @@ def check_token_ids(config: PreTrainedConfig, names: tuple[str, ...], vocab_size
             if token_id is not None and not 0 <= token_id < vocab_size:
                 raise ValueError(f"`{name}` is {token_id}, outside the vocabulary of {vocab_size} tokens.")
 
+
+# every saved folder then holds these files, and loads without this package through `trust_remote_code=True`
+ScratchGPTConfig.register_for_auto_class()
 
 __all__ = ["ScratchGPTConfig"]

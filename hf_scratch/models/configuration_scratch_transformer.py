@@ -55,6 +55,8 @@ class ScratchTransformerConfig(PreTrainedConfig):
         "num_attention_heads": "encoder_attention_heads",
     }
     base_model_tp_plan = {
+        "encoder.embed_tokens": "embedding_rowwise",
+        "decoder.embed_tokens": "embedding_rowwise",
         "encoder.layers.*.self_attn.q_proj": "colwise",
         "encoder.layers.*.self_attn.k_proj": "colwise",
         "encoder.layers.*.self_attn.v_proj": "colwise",
@@ -122,6 +124,11 @@ class ScratchTransformerConfig(PreTrainedConfig):
             self.init_std = 0.02 if self.initializer == "normal" else max(self.d_model, 1) ** -0.5
         super().__post_init__(**kwargs)
 
+    def __setattr__(self, name: str, value):
+        super().__setattr__(name, value)
+        if name == "vocab_size" and self.share_encoder_decoder_embeddings:  # `resize_token_embeddings` sets it
+            self.decoder_vocab_size = value
+
     def validate_architecture(self):
         """Part of `@strict` validation."""
         positive = ("vocab_size", "decoder_vocab_size", "d_model", "encoder_layers", "decoder_layers")
@@ -145,5 +152,8 @@ class ScratchTransformerConfig(PreTrainedConfig):
         check_token_ids(self, ("pad_token_id",), min(self.vocab_size, self.decoder_vocab_size))
         check_token_ids(self, ("bos_token_id", "eos_token_id", "decoder_start_token_id"), self.decoder_vocab_size)
 
+
+# every saved folder then holds these files, and loads without this package through `trust_remote_code=True`
+ScratchTransformerConfig.register_for_auto_class()
 
 __all__ = ["ScratchTransformerConfig"]

@@ -5,14 +5,16 @@ Shapes are written as (batch, length, width); `heads * head_dim` need not equal 
 """
 
 import math
+import sys
 from collections.abc import Callable
 
 import torch
 from torch import nn
+from transformers import initialization as init
 from transformers.activations import ACT2FN
 from transformers.cache_utils import Cache, EncoderDecoderCache
 from transformers.configuration_utils import PreTrainedConfig
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, PreTrainedModel
 from transformers.utils.import_utils import is_torchdynamo_compiling
 
 
@@ -204,6 +206,36 @@ class SinusoidalPositionalEmbedding(nn.Module):
         return nn.functional.embedding(position_ids, self.weight)
 
 
+class ScratchPreTrainedModel(PreTrainedModel):
+    """What both models promise to transformers."""
+
+    base_model_prefix = "model"
+    supports_gradient_checkpointing = True
+    _skip_keys_device_placement = ["past_key_values"]
+    _supports_sdpa = True
+    _supports_flash_attn = True
+    _supports_flex_attn = True
+    _supports_attention_backend = True
+    _can_compile_fullgraph = True
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module):
+        super()._init_weights(module)  # normal weights, zero biases and padding rows, unit LayerNorms
+        if isinstance(module, SinusoidalPositionalEmbedding):
+            init.copy_(module.weight, module.make_table())
+
+    def save_pretrained(self, *args, **kwargs):
+        """Save as any model of transformers, with the code beside the weights, for `trust_remote_code=True`."""
+        module = sys.modules[type(self).__module__]
+        # by itself, transformers names this class alone: AutoModel would not load what AutoModelForCausalLM saved
+        self.config.auto_map = {
+            model_class._auto_class: f"{module.__name__.split('.')[-1]}.{model_class.__name__}"
+            for model_class in vars(module).values()
+            if getattr(model_class, "_auto_class", None) and model_class.__module__ == module.__name__
+        }
+        super().save_pretrained(*args, **kwargs)
+
+
 def make_position_embedding(position_embedding_type: str, num_positions: int, width: int) -> nn.Module:
     """Positions that are "learned" (GPT) or "sinusoidal" (section 3.5): (batch, length) to (batch, length, width)."""
     if position_embedding_type == "learned":
@@ -211,10 +243,32 @@ def make_position_embedding(position_embedding_type: str, num_positions: int, wi
     return SinusoidalPositionalEmbedding(num_positions, width)
 
 
-def make_position_ids(inputs_embeds: torch.Tensor, past_key_values: Cache | None = None) -> torch.Tensor:
-    """Positions (1, length) that go on where the cache ends. A StaticCache's length is a tensor: no Python branch."""
+def make_position_ids(
+    config: PreTrainedConfig,
+    inputs_embeds: torch.Tensor,
+    position_ids: torch.Tensor | None,
+    past_key_values: Cache | None,
+) -> torch.Tensor:
+    """Positions (batch or 1, length): those given, or 0, 1, ... on from where the cache ends.
+
+    Raises:
+        ValueError: the tokens, and those of the cache before them, need more than `max_position_embeddings`.
+    """
+    length, longest = inputs_embeds.shape[1], config.max_position_embeddings
+    # a StaticCache's length is a tensor: no Python branch on it, and its own size bounds it
     past_length = past_key_values.get_seq_length() if past_key_values is not None else 0
-    return (torch.arange(inputs_embeds.shape[1], device=inputs_embeds.device) + past_length).unsqueeze(0)
+    end = length + past_length if isinstance(past_length, int) else 0
+    if position_ids is None:
+        position_ids = (torch.arange(length, device=inputs_embeds.device) + past_length).unsqueeze(0)
+    elif not is_torchdynamo_compiling():  # packed or left-padded rows count from 0 within a row
+        end = int(position_ids.max()) + 1 if position_ids.device.type == "cpu" and position_ids.numel() else 0
+    if not is_torchdynamo_compiling() and end > longest:
+        raise ValueError(
+            f"The input is {end} tokens long, but `max_position_embeddings` of this model is {longest}. Shorten "
+            "the input (`truncation=True` in the tokenizer), generate fewer tokens, or train a model with more "
+            "positions."
+        )
+    return position_ids
 
 
 def slice_logits(hidden_states: torch.Tensor, logits_to_keep: int | torch.Tensor) -> torch.Tensor:
@@ -239,23 +293,4 @@ def check_inputs(
         raise ValueError(
             f"Token id {low if low < 0 else high} is outside the vocabulary of {vocab_size} tokens of this "
             f"{config.model_type} model (ids 0 to {vocab_size - 1}). Does the tokenizer belong to the model?"
-        )
-
-
-def check_length(
-    inputs_embeds: torch.Tensor, position_ids: torch.Tensor | None, past_key_values: Cache | None, longest: int
-) -> None:
-    """Raise ValueError when the tokens (and those of the cache before them) need more than `longest` positions."""
-    if is_torchdynamo_compiling():
-        return
-    length = inputs_embeds.shape[1]
-    if position_ids is not None:  # packed or left-padded rows count from 0 within a row
-        length = int(position_ids.max()) + 1 if position_ids.device.type == "cpu" and position_ids.numel() else 0
-    elif past_key_values is not None and isinstance(past_key_values.get_seq_length(), int):
-        length += past_key_values.get_seq_length()  # a StaticCache's is a tensor, and its own size bounds it
-    if length > longest:
-        raise ValueError(
-            f"The input is {length} tokens long, but `max_position_embeddings` of this model is {longest}. Shorten "
-            "the input (`truncation=True` in the tokenizer), generate fewer tokens, or train a model with more "
-            "positions."
         )

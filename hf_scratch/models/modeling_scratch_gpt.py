@@ -6,12 +6,11 @@ A token's way: `embed_tokens` + `embed_positions` -> `ScratchGPTLayer` x N -> `n
 
 import torch
 from torch import nn
-from transformers import initialization as init
 from transformers.cache_utils import Cache, DynamicCache
 from transformers.masking_utils import create_causal_mask
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
-from transformers.modeling_utils import PreTrainedModel
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, can_return_tuple
 from transformers.utils.generic import merge_with_config_defaults
@@ -22,10 +21,9 @@ from .generation import ScratchGenerationMixin
 from .layers import (
     FeedForward,
     MultiHeadAttention,
-    SinusoidalPositionalEmbedding,
+    ScratchPreTrainedModel,
     add_and_norm,
     check_inputs,
-    check_length,
     make_position_embedding,
     make_position_ids,
     slice_logits,
@@ -62,26 +60,12 @@ class ScratchGPTLayer(GradientCheckpointingLayer):
         return add_and_norm(hidden_states, self.feed_forward, self.feed_forward_norm, self)
 
 
-class ScratchGPTPreTrainedModel(PreTrainedModel):
-    """Initial weights and what transformers may do with the model."""
+class ScratchGPTPreTrainedModel(ScratchPreTrainedModel):
+    """What transformers may do with the model."""
 
     config: ScratchGPTConfig
-    base_model_prefix = "model"
-    supports_gradient_checkpointing = True
     _no_split_modules = ["ScratchGPTLayer"]
-    _skip_keys_device_placement = ["past_key_values"]
-    _supports_sdpa = True
-    _supports_flash_attn = True
-    _supports_flex_attn = True
-    _supports_attention_backend = True
-    _can_compile_fullgraph = True
     _can_record_outputs = {"hidden_states": ScratchGPTLayer, "attentions": MultiHeadAttention}
-
-    @torch.no_grad()
-    def _init_weights(self, module: nn.Module):
-        super()._init_weights(module)  # N(0, initializer_range) weights, zero biases, unit LayerNorms
-        if isinstance(module, SinusoidalPositionalEmbedding):
-            init.copy_(module.weight, module.make_table())
 
 
 class ScratchGPTModel(ScratchGPTPreTrainedModel):
@@ -137,10 +121,7 @@ class ScratchGPTModel(ScratchGPTPreTrainedModel):
             inputs_embeds = self.embed_tokens(input_ids)
         if use_cache and past_key_values is None:
             past_key_values = DynamicCache(config=self.config)
-        check_length(inputs_embeds, position_ids, past_key_values, self.config.max_position_embeddings)
-
-        if position_ids is None:
-            position_ids = make_position_ids(inputs_embeds, past_key_values)
+        position_ids = make_position_ids(self.config, inputs_embeds, position_ids, past_key_values)
         causal_mask = create_causal_mask(
             config=self.config,
             inputs_embeds=inputs_embeds,
@@ -221,5 +202,11 @@ class ScratchGPTForCausalLM(ScratchGPTPreTrainedModel, ScratchGenerationMixin):
             attentions=outputs.attentions,
         )
 
+
+ScratchGPTModel.register_for_auto_class("AutoModel")
+ScratchGPTForCausalLM.register_for_auto_class("AutoModelForCausalLM")
+# Trainer's label smoothing shifts the labels, and the text-generation pipeline keeps quiet, only for classes named in
+# this table; `AutoModelForCausalLM.register` does not write it
+MODEL_FOR_CAUSAL_LM_MAPPING_NAMES["scratch_gpt"] = "ScratchGPTForCausalLM"
 
 __all__ = ["ScratchGPTForCausalLM", "ScratchGPTModel", "ScratchGPTPreTrainedModel"]

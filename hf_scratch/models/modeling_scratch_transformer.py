@@ -20,7 +20,6 @@ from transformers.modeling_outputs import (
     Seq2SeqLMOutput,
     Seq2SeqModelOutput,
 )
-from transformers.modeling_utils import PreTrainedModel
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, can_return_tuple
 from transformers.utils.generic import merge_with_config_defaults
@@ -31,10 +30,9 @@ from .generation import ScratchGenerationMixin
 from .layers import (
     FeedForward,
     MultiHeadAttention,
-    SinusoidalPositionalEmbedding,
+    ScratchPreTrainedModel,
     add_and_norm,
     check_inputs,
-    check_length,
     make_position_embedding,
     make_position_ids,
     slice_logits,
@@ -112,27 +110,23 @@ class ScratchTransformerDecoderLayer(GradientCheckpointingLayer):
         return add_and_norm(hidden_states, self.feed_forward, self.feed_forward_norm, self)
 
 
-class ScratchTransformerPreTrainedModel(PreTrainedModel):
+class ScratchTransformerPreTrainedModel(ScratchPreTrainedModel):
     """Initial weights and what transformers may do with the model."""
 
     config: ScratchTransformerConfig
-    base_model_prefix = "model"
-    supports_gradient_checkpointing = True
     _no_split_modules = ["ScratchTransformerEncoderLayer", "ScratchTransformerDecoderLayer"]
-    _skip_keys_device_placement = ["past_key_values"]
-    _supports_sdpa = True
-    _supports_flash_attn = True
-    _supports_flex_attn = True
-    _supports_attention_backend = True
-    _can_compile_fullgraph = True
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module):
-        super()._init_weights(module)  # N(0, init_std) weights, zero biases and padding rows, unit LayerNorms
+        super()._init_weights(module)  # "normal": N(0, init_std)
         if isinstance(module, nn.Linear) and self.config.initializer == "xavier_uniform":
             init.xavier_uniform_(module.weight)
-        elif isinstance(module, SinusoidalPositionalEmbedding):
-            init.copy_(module.weight, module.make_table())
+
+    def prepare_decoder_input_ids_from_labels(self, labels: torch.LongTensor) -> torch.LongTensor:
+        """Labels (batch, length) shifted right behind `decoder_start_token_id`; -100 becomes `pad_token_id`."""
+        start = labels.new_full((labels.shape[0], 1), self.config.decoder_start_token_id)
+        shifted = torch.cat([start, labels[:, :-1]], dim=1)
+        return shifted.masked_fill(shifted == -100, self.config.pad_token_id)
 
     def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:
         # transformers ties nothing unless `tie_word_embeddings`; sharing source and target is a choice of its own
@@ -170,9 +164,7 @@ class ScratchTransformerStack(ScratchTransformerPreTrainedModel):
         check_inputs(self.config, inputs_embeds is not None, input_ids, self.embed_tokens.num_embeddings)
         if inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)
-        check_length(inputs_embeds, position_ids, past_key_values, self.config.max_position_embeddings)
-        if position_ids is None:
-            position_ids = make_position_ids(inputs_embeds, past_key_values)
+        position_ids = make_position_ids(self.config, inputs_embeds, position_ids, past_key_values)
         hidden_states = inputs_embeds * self.embed_scale + self.embed_positions(position_ids)
         return nn.functional.dropout(hidden_states, p=self.config.dropout, training=self.training)
 
@@ -237,7 +229,6 @@ class ScratchTransformerDecoder(ScratchTransformerStack):
         Args:
             attention_mask: (batch, past + target length), 0 on padding; the causal order is added to it.
             encoder_hidden_states: (batch, source length, d_model); encoder_attention_mask: (batch, source length).
-            position_ids: (batch, target length). Default: 0, 1, ... on from the cache.
         """
         if use_cache and past_key_values is None:
             past_key_values = EncoderDecoderCache(DynamicCache(config=self.config), DynamicCache(config=self.config))
@@ -310,7 +301,8 @@ class ScratchTransformerModel(ScratchTransformerPreTrainedModel):
 
         Args:
             input_ids: (batch, source length); attention_mask: the same shape, 0 on padding.
-            decoder_input_ids: (batch, target length), starting with `decoder_start_token_id`.
+            decoder_input_ids: (batch, target length), starting with `decoder_start_token_id`. Default, where source
+                and target share their embedding: the source shifted right, as in BART.
             encoder_outputs: what the encoder gave before; the source is then not encoded again.
             decoder_position_ids: (batch, target length), for targets that are padded on the left.
 
@@ -326,6 +318,9 @@ class ScratchTransformerModel(ScratchTransformerPreTrainedModel):
             )
         elif not isinstance(encoder_outputs, BaseModelOutput):
             encoder_outputs = BaseModelOutput(*encoder_outputs)
+        shared = self.config.share_encoder_decoder_embeddings
+        if shared and input_ids is not None and decoder_input_ids is None and decoder_inputs_embeds is None:
+            decoder_input_ids = self.prepare_decoder_input_ids_from_labels(input_ids)
         decoder_outputs = self.decoder(
             input_ids=decoder_input_ids,
             attention_mask=decoder_attention_mask,
@@ -368,16 +363,19 @@ class ScratchTransformerForConditionalGeneration(ScratchTransformerPreTrainedMod
         self.post_init()
 
     def _resize_token_embeddings(self, *args, **kwargs) -> nn.Embedding:
-        resized = super()._resize_token_embeddings(*args, **kwargs)
         if self.config.share_encoder_decoder_embeddings:
-            self.config.decoder_vocab_size = resized.num_embeddings
-        return resized
+            return super()._resize_token_embeddings(*args, **kwargs)
+        return self.model._resize_token_embeddings(*args, **kwargs)  # the source's alone, not the head
 
-    def prepare_decoder_input_ids_from_labels(self, labels: torch.LongTensor) -> torch.LongTensor:
-        """Labels (batch, length) shifted right behind `decoder_start_token_id`; -100 becomes `pad_token_id`."""
-        start = labels.new_full((labels.shape[0], 1), self.config.decoder_start_token_id)
-        shifted = torch.cat([start, labels[:, :-1]], dim=1)
-        return shifted.masked_fill(shifted == -100, self.config.pad_token_id)
+    def resize_decoder_token_embeddings(self, new_num_tokens: int) -> nn.Embedding:
+        """Resize the target embedding and the head, where the target has a vocabulary of its own."""
+        if self.config.share_encoder_decoder_embeddings:
+            raise ValueError("Source and target share their embedding: use `resize_token_embeddings`.")
+        resized = self.model.decoder._resize_token_embeddings(new_num_tokens)
+        self.lm_head = self._get_resized_lm_head(self.lm_head, new_num_tokens)
+        self.config.decoder_vocab_size = new_num_tokens
+        self.tie_weights()
+        return resized
 
     @can_return_tuple
     def forward(
@@ -440,6 +438,9 @@ class ScratchTransformerForConditionalGeneration(ScratchTransformerPreTrainedMod
             encoder_attentions=outputs.encoder_attentions,
         )
 
+
+ScratchTransformerModel.register_for_auto_class("AutoModel")
+ScratchTransformerForConditionalGeneration.register_for_auto_class("AutoModelForSeq2SeqLM")
 
 __all__ = [
     "ScratchTransformerForConditionalGeneration",

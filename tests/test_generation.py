@@ -1,0 +1,274 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""What `generate()` can do with both models beyond greedy and beam search with a cache (test_models.py has those)."""
+
+import warnings
+from threading import Thread
+
+import pytest
+import torch
+from conftest import FAMILIES, make_gpt, make_transformer
+from transformers import (
+    ContinuousBatchingConfig,
+    DynamicCache,
+    GenerationConfig,
+    LogitsProcessor,
+    LogitsProcessorList,
+    StaticCache,
+    TextIteratorStreamer,
+)
+
+from hf_scratch.tokenization import train_tokenizer
+
+
+@pytest.fixture
+def prompt() -> torch.Tensor:
+    return torch.randint(3, 60, (2, 6), generator=torch.Generator().manual_seed(2))
+
+
+@pytest.fixture
+def endless(family):
+    """A model that never ends a text of its own accord, so that lengths are what is asked for."""
+    model = FAMILIES[family]()
+    model.generation_config.eos_token_id = None
+    return model
+
+
+def next_logits(model, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """Logits (batch, vocabulary) of the token after `target`, from one forward pass with no cache."""
+    with torch.no_grad():
+        if model.config.is_encoder_decoder:
+            return model(input_ids=source, decoder_input_ids=target, use_cache=False).logits[:, -1]
+        return model(input_ids=target, use_cache=False).logits[:, -1]
+
+
+def greedy(model, source: torch.Tensor, num_tokens: int, window: int | None = None) -> torch.Tensor:
+    """Greedy decoding by hand: each token from a whole forward pass over the last `window` tokens."""
+    target = source
+    if model.config.is_encoder_decoder:
+        target = source.new_full((len(source), 1), model.config.decoder_start_token_id)
+    for _ in range(num_tokens):
+        token = next_logits(model, source, target[:, -(window or 0) :]).argmax(-1, keepdim=True)
+        target = torch.cat([target, token], dim=1)
+    return target
+
+
+def test_greedy_search_takes_the_likeliest_token_each_time(endless, prompt):
+    assert endless.generate(prompt, do_sample=False, max_new_tokens=12).equal(greedy(endless, prompt, 12))
+
+
+def test_sampling_with_top_k_1_is_greedy_search(endless, prompt):
+    sampled = endless.generate(prompt, do_sample=True, top_k=1, max_new_tokens=10)
+    assert sampled.equal(greedy(endless, prompt, 10))
+
+
+def test_sampled_tokens_follow_the_models_distribution(endless, prompt):
+    torch.manual_seed(0)
+    count = 4000
+    sampled = endless.generate(prompt[:1], do_sample=True, top_k=0, max_new_tokens=1, num_return_sequences=count)
+    observed = torch.bincount(sampled[:, -1], minlength=60) / count
+    expected = next_logits(endless, prompt[:1], sampled[:1, :-1])[0].softmax(-1)
+    # the standard deviation of a frequency is at most 0.5 / sqrt(count)
+    assert (observed - expected).abs().max() < 5 * 0.5 / count**0.5
+
+
+def test_beam_search_finds_the_likeliest_of_all_continuations(endless, prompt):
+    """With as many beams as tokens, two steps of beam search are exhaustive."""
+    output = endless.generate(
+        prompt[:1], num_beams=60, num_return_sequences=5, max_new_tokens=2, do_sample=False, length_penalty=1.0,
+        output_scores=True, return_dict_in_generate=True,
+    )  # fmt: skip
+    target = output.sequences[:1, :-2]
+    first = next_logits(endless, prompt[:1], target)[0].log_softmax(-1)
+    pairs = torch.stack([torch.cat([target[0], torch.tensor([token])]) for token in range(60)])
+    second = next_logits(endless, prompt[:1].expand(60, -1), pairs).log_softmax(-1)
+    joint = (first[:, None] + second).flatten()
+    best = joint.topk(5)
+    assert output.sequences[:, -2:].tolist() == [[int(i) // 60, int(i) % 60] for i in best.indices]
+    length = output.sequences.shape[1] - (0 if endless.config.is_encoder_decoder else prompt.shape[1])
+    divisor = 2 if not endless.config.is_encoder_decoder else length - 1
+    torch.testing.assert_close(output.sequences_scores, best.values / divisor, atol=1e-4, rtol=1e-4)
+
+
+def test_the_length_penalty_favours_short_or_long(family, prompt):
+    model = FAMILIES[family](lm_head_bias=True)
+    with torch.no_grad():
+        model.lm_head.weight.mul_(0.3)
+        model.lm_head.bias[model.config.eos_token_id] = 1.0  # an end is possible anywhere
+    lengths = []
+    for length_penalty in (-3.0, 3.0):
+        output = model.generate(prompt, num_beams=6, max_new_tokens=20, length_penalty=length_penalty)
+        lengths.append((output != 0).sum())
+    assert lengths[0] < lengths[1]
+
+
+def test_beam_sampling_repeats_with_its_seed_and_gives_n_sequences(endless, prompt):
+    def sample(seed: int):
+        torch.manual_seed(seed)
+        return endless.generate(prompt, do_sample=True, num_beams=4, num_return_sequences=3, max_new_tokens=8)
+
+    assert sample(0).shape[0] == 2 * 3
+    assert sample(0).equal(sample(0))
+    assert not sample(0).equal(sample(1))
+
+
+def test_prompt_lookup_is_greedy_search(endless):
+    prompt = torch.tensor([[5, 6, 7, 8, 5, 6, 7, 8, 5, 6]])
+    found = endless.generate(prompt, prompt_lookup_num_tokens=3, do_sample=False, max_new_tokens=15)
+    assert found.equal(greedy(endless, prompt, 15))
+
+
+def test_a_smaller_model_drafts_and_the_result_is_greedy_search(prompt):
+    model, draft = make_gpt(), make_gpt(num_hidden_layers=1, hidden_size=16)
+    for each in (model, draft):
+        each.generation_config.eos_token_id = None
+    drafted = model.generate(prompt[:1], assistant_model=draft, do_sample=False, max_new_tokens=20)
+    assert drafted.equal(greedy(model, prompt[:1], 20))
+
+
+def test_a_logits_processor_constrains(endless, prompt):
+    class OnlyEven(LogitsProcessor):
+        def __call__(self, input_ids, scores):
+            return scores.masked_fill(torch.arange(scores.shape[-1]) % 2 == 1, -float("inf"))
+
+    output = endless.generate(
+        prompt, logits_processor=LogitsProcessorList([OnlyEven()]), max_new_tokens=10, do_sample=False
+    )
+    assert (output[:, -10:] % 2 == 0).all()
+    forbidden = endless.generate(prompt, bad_words_ids=[[int(output[0, -1])]], max_new_tokens=10, do_sample=False)
+    assert not (forbidden[:, -10:] == output[0, -1]).any()
+
+
+def test_text_is_streamed_as_it_is_generated(family):
+    tokenizer = train_tokenizer(["a b\n"], "char", 10, 40)  # a streamer gives out whole words and lines
+    model = FAMILIES[family](vocab_size=len(tokenizer))
+    encoded = tokenizer("a", return_tensors="pt")
+    streamer = TextIteratorStreamer(tokenizer, skip_prompt=family == "gpt", timeout=60)
+    options = {"max_new_tokens": 30, "do_sample": True, "eos_token_id": None}
+
+    def generate(streamer=None):
+        torch.manual_seed(0)
+        return model.generate(**encoded, **options, streamer=streamer)
+
+    thread = Thread(target=generate, args=[streamer])
+    thread.start()
+    pieces = [piece for piece in streamer if piece]
+    thread.join()
+    start = encoded["input_ids"].shape[1] if family == "gpt" else 0
+    assert "".join(pieces) == tokenizer.decode(generate()[0, start:])
+    assert len(pieces) > 1  # one by one, not all at the end
+
+
+def test_a_static_cache_generates_the_same(endless, prompt):
+    for options in ({"num_beams": 1}, {"num_beams": 3}):
+        dynamic = endless.generate(prompt, max_new_tokens=10, do_sample=False, **options)
+        static = endless.generate(prompt, max_new_tokens=10, do_sample=False, cache_implementation="static", **options)
+        assert static.equal(dynamic)
+
+
+def test_a_compiled_decode_step_has_one_graph_and_is_compiled_once(prompt):
+    torch._dynamo.reset()
+    model = make_gpt()
+    cache = StaticCache(config=model.config, max_cache_len=20)
+    with torch.no_grad():
+        token = model(prompt, past_key_values=cache).logits[:, -1:].argmax(-1)
+        # fullgraph: a graph break is an error; error_on_recompile: so is a second compilation
+        step = torch.compile(model, fullgraph=True, backend="eager")
+        produced = [token]
+        for index in range(6):
+            with torch._dynamo.config.patch(error_on_recompile=index > 0):
+                token = step(token, past_key_values=cache).logits[:, -1:].argmax(-1)
+            produced.append(token)
+    model.generation_config.eos_token_id = None
+    assert torch.cat([prompt, *produced], dim=1).equal(greedy(model, prompt, 7))
+
+
+def test_the_cache_of_a_first_call_carries_into_a_second(prompt):
+    model = make_gpt()
+    model.generation_config.eos_token_id = None
+    cache = DynamicCache(config=model.config)
+    first = model.generate(prompt, past_key_values=cache, max_new_tokens=5, do_sample=False)
+    second = model.generate(first, past_key_values=cache, max_new_tokens=5, do_sample=False)
+    assert second.equal(greedy(model, prompt, 10))
+
+
+def test_continuous_batching_generates_what_each_prompt_alone_does():
+    model = make_gpt()
+    model.generation_config.eos_token_id = None
+    prompts = [[5, 6, 7], [8, 9, 10, 11, 12], [13]]
+    config = GenerationConfig(max_new_tokens=8, do_sample=False, pad_token_id=0, eos_token_id=-1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        outputs = model.generate_batch(
+            prompts, generation_config=config, progress_bar=False,
+            continuous_batching_config=ContinuousBatchingConfig(num_blocks=16, max_batch_tokens=64, block_size=8),
+        )  # fmt: skip
+    produced = sorted((list(output.prompt_ids), list(output.generated_tokens)) for output in outputs.values())
+    expected = sorted((row, greedy(model, torch.tensor([row]), 8)[0, len(row) :].tolist()) for row in prompts)
+    assert produced == expected
+
+
+# past the window
+
+
+def test_the_window_slides_past_the_last_position(prompt):
+    """The tokens are those of article gpt-playground's rule: each from the last `max_position_embeddings` alone."""
+    model = make_gpt(max_position_embeddings=8)
+    model.generation_config.eos_token_id = None
+    expected = greedy(model, prompt, 20, window=8)
+    assert model.generate(prompt, max_new_tokens=20, do_sample=False, slide_window=True).equal(expected)
+    config = GenerationConfig(max_new_tokens=20, do_sample=False, slide_window=True, pad_token_id=0)
+    assert model.generate(prompt, generation_config=config).equal(expected)
+
+
+def test_a_long_prompt_is_read_from_its_last_window():
+    model = make_gpt(max_position_embeddings=8)
+    model.generation_config.eos_token_id = None
+    prompt = torch.arange(3, 23)[None]
+    generated = model.generate(prompt, max_new_tokens=6, do_sample=False, slide_window=True)
+    assert generated.equal(greedy(model, prompt, 6, window=8))
+
+
+@pytest.mark.parametrize("options", [{"num_beams": 1}, {"num_beams": 3}, {"use_cache": False}])
+def test_padded_rows_slide_as_each_alone(options):
+    model = make_gpt(max_position_embeddings=8)
+    model.generation_config.eos_token_id = None
+    rows = [torch.arange(5, 11), torch.arange(20, 23)]
+    padded = torch.stack([rows[0], torch.cat([torch.zeros(3, dtype=torch.long), rows[1]])])
+    together = model.generate(
+        padded, attention_mask=(padded != 0).long(), max_new_tokens=15, do_sample=False, slide_window=True, **options
+    )
+    for row, output in zip(rows, together, strict=True):
+        alone = model.generate(row[None], max_new_tokens=15, do_sample=False, slide_window=True, **options)
+        assert output[-15:].equal(alone[0, -15:])
+
+
+def test_a_translation_slides_too(prompt):
+    model = make_transformer(max_position_embeddings=8)
+    model.generation_config.eos_token_id = None
+    generated = model.generate(prompt, max_new_tokens=20, do_sample=False, slide_window=True)
+    assert generated.equal(greedy(model, prompt, 20, window=8))
+
+
+def test_a_saved_generation_config_keeps_the_sliding_window(prompt, tmp_path):
+    model = make_gpt(max_position_embeddings=8)
+    model.generation_config = GenerationConfig(slide_window=True, max_new_tokens=20, do_sample=False, pad_token_id=0)
+    model.save_pretrained(tmp_path)
+    loaded = type(model).from_pretrained(tmp_path)
+    assert loaded.generate(prompt).equal(greedy(model, prompt, 20, window=8))
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({}, "slide_window=True"),
+        ({"slide_window": True, "prompt_lookup_num_tokens": 2}, "prompt_lookup_num_tokens"),
+        ({"slide_window": True, "inputs_embeds": torch.zeros(1, 4, 32)}, "inputs_embeds"),
+    ],
+)
+def test_what_cannot_slide_is_named_before_the_first_token(options, named, monkeypatch):
+    model = make_gpt(max_position_embeddings=8)
+    monkeypatch.setattr(type(model), "forward", lambda *args, **kwargs: pytest.fail("generation began"))
+    if "inputs_embeds" not in options:
+        options = {**options, "inputs": torch.tensor([[3, 4, 5]])}
+    with pytest.raises(ValueError, match=named):
+        model.generate(**options, max_new_tokens=20)
