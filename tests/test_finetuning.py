@@ -1,0 +1,185 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""What people do to a trained model: adapt, resize, freeze, pack, compile, load in half precision."""
+
+import copy
+
+import pytest
+import torch
+from conftest import FAMILIES, make_gpt, make_transformer
+from transformers import Trainer, TrainingArguments
+
+
+def loss_and_gradients(model, inputs: dict) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    model.zero_grad()
+    loss = model(**inputs, use_cache=False).loss
+    loss.backward()
+    return loss.detach(), {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+
+@pytest.fixture
+def labelled(family, inputs) -> dict[str, torch.Tensor]:
+    if family == "gpt":
+        return {**inputs, "labels": inputs["input_ids"]}
+    return {"input_ids": inputs["input_ids"], "labels": inputs["decoder_input_ids"]}
+
+
+# LoRA
+
+LORA_TARGETS = {"gpt": ["q_proj", "v_proj"], "transformer": ["q_proj", "v_proj", "fc1", "fc2"]}
+
+
+def test_lora_trains_its_adapters_alone_and_merges_into_the_same_function(family, model, labelled, tmp_path):
+    peft = pytest.importorskip("peft")
+    task = peft.TaskType.CAUSAL_LM if family == "gpt" else peft.TaskType.SEQ_2_SEQ_LM
+    before = copy.deepcopy(model.state_dict())
+    original = model(**labelled).logits
+    adapted = peft.get_peft_model(
+        model, peft.LoraConfig(task_type=task, target_modules=LORA_TARGETS[family], r=4, lora_alpha=8)
+    )
+    torch.testing.assert_close(adapted(**labelled).logits, original)  # B starts at zero
+    trained = {name for name, p in adapted.named_parameters() if p.requires_grad}
+    assert trained
+    assert all("lora_" in name for name in trained)
+
+    optimizer = torch.optim.SGD([p for p in adapted.parameters() if p.requires_grad], lr=1.0)
+    first = adapted(**labelled).loss
+    for _ in range(5):
+        optimizer.zero_grad()
+        loss = adapted(**labelled).loss
+        loss.backward()
+        optimizer.step()
+    assert loss < first
+    adapted.eval()
+    expected = adapted(**labelled).logits
+    adapted.save_pretrained(tmp_path)
+    merged = adapted.merge_and_unload()
+    assert type(merged) is type(model)
+    torch.testing.assert_close(merged(**labelled).logits, expected, atol=1e-4, rtol=1e-4)
+
+    fresh = FAMILIES[family]()
+    fresh.load_state_dict(before)
+    loaded = peft.PeftModel.from_pretrained(fresh, tmp_path).eval()
+    torch.testing.assert_close(loaded(**labelled).logits, expected, atol=1e-5, rtol=1e-5)
+
+
+# embeddings
+
+
+@pytest.mark.parametrize("tie", [True, False])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("size", [70, 50])
+def test_the_vocabulary_is_resized_and_old_tokens_stay(family, inputs, tie, bias, size, tmp_path):
+    model = FAMILIES[family](tie_word_embeddings=tie, lm_head_bias=bias)
+    inputs = {name: value.clamp(max=49) for name, value in inputs.items()}
+    before = model(**inputs).logits
+    model.resize_token_embeddings(size)
+    after = model(**inputs).logits
+    assert after.shape[-1] == size == model.config.vocab_size == model.lm_head.out_features
+    kept = min(size, 60)
+    torch.testing.assert_close(after[..., :kept], before[..., :kept])
+    assert (model.lm_head.weight is model.get_input_embeddings().weight) == tie
+    model.save_pretrained(tmp_path)
+    torch.testing.assert_close(type(model).from_pretrained(tmp_path)(**inputs).logits, after)
+
+
+@pytest.mark.parametrize("tie", [True, False])
+def test_two_vocabularies_are_resized_apart(tie, tmp_path):
+    model = make_transformer(
+        decoder_vocab_size=40, share_encoder_decoder_embeddings=False, tie_word_embeddings=tie, lm_head_bias=True
+    )
+    inputs = {"input_ids": torch.arange(3, 9)[None], "decoder_input_ids": torch.arange(1, 7)[None]}
+    before = model(**inputs).logits
+    model.resize_token_embeddings(80)
+    assert (model.config.vocab_size, model.config.decoder_vocab_size) == (80, 40)
+    torch.testing.assert_close(model(**inputs).logits, before)
+    model.resize_decoder_token_embeddings(45)
+    assert (model.config.vocab_size, model.config.decoder_vocab_size) == (80, 45)
+    torch.testing.assert_close(model(**inputs).logits[..., :40], before)
+    assert (model.lm_head.weight is model.model.decoder.embed_tokens.weight) == tie
+    model.save_pretrained(tmp_path)
+    loaded = type(model).from_pretrained(tmp_path)
+    torch.testing.assert_close(loaded(**inputs).logits, model(**inputs).logits)
+
+
+def test_a_shared_vocabulary_has_no_decoder_to_resize():
+    with pytest.raises(ValueError, match="resize_token_embeddings"):
+        make_transformer().resize_decoder_token_embeddings(70)
+
+
+# packing
+
+
+def test_a_packed_row_has_the_loss_and_gradients_of_its_texts_apart():
+    texts = [[5, 6, 7, 8, 2], [9, 10, 2], [11, 12, 13, 2]]
+    packed = {
+        "input_ids": torch.tensor([[token for text in texts for token in text]]),
+        "position_ids": torch.tensor([[i for text in texts for i in range(len(text))]]),
+        "labels": torch.tensor([[label for text in texts for label in [-100, *text[1:]]]]),
+    }
+    model = make_gpt()
+    loss, gradients = loss_and_gradients(model, packed)
+    model.zero_grad()
+    count = sum(len(text) - 1 for text in texts)
+    apart = sum(
+        model(torch.tensor([text]), labels=torch.tensor([text]), num_items_in_batch=count).loss for text in texts
+    )
+    apart.backward()
+    torch.testing.assert_close(loss, apart.detach())
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(gradients[name], parameter.grad, atol=1e-5, rtol=1e-4)
+
+
+# freezing
+
+
+def test_frozen_weights_stay_and_the_others_learn(family, model, labelled, tmp_path):
+    base = model.model.encoder if family == "transformer" else model.model.layers[0]
+    base.requires_grad_(False)
+    before = {name: p.clone() for name, p in model.named_parameters()}
+    rows = [{name: value[i] for name, value in labelled.items()} for i in range(3)]
+    args = TrainingArguments(
+        tmp_path, max_steps=2, learning_rate=0.1, report_to="none", save_strategy="no", disable_tqdm=True
+    )
+    Trainer(model=model, args=args, train_dataset=rows).train()
+    frozen = {id(p) for p in base.parameters()}
+    for name, parameter in model.named_parameters():
+        changed = not torch.equal(parameter, before[name])
+        # no input reaches the last positions of the table, and a key's bias does not change a softmax
+        if not ("embed_positions" in name or name.endswith("k_proj.bias")):
+            assert changed == (id(parameter) not in frozen), name
+
+
+# torch.compile
+
+
+def test_a_compiled_training_step_has_the_eager_gradients(family, model, labelled):
+    torch._dynamo.reset()
+    loss, gradients = loss_and_gradients(model, labelled)
+    # one graph, forward and backward; "aot_eager" traces both without a C++ compiler
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    model.zero_grad()
+    compiled_loss = compiled(**labelled, use_cache=False).loss
+    compiled_loss.backward()
+    torch.testing.assert_close(compiled_loss.detach(), loss)
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(parameter.grad, gradients[name], atol=1e-5, rtol=1e-4)
+
+
+# half precision
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_loads_and_computes_nearly_the_same(family, inputs, dtype, tmp_path):
+    model = FAMILIES[family](**({"initializer_range": 0.05} if family == "gpt" else {}))
+    expected = model(**inputs).logits
+    model.save_pretrained(tmp_path)
+    loaded = type(model).from_pretrained(tmp_path, dtype=dtype)
+    assert {p.dtype for p in loaded.parameters()} == {dtype}
+    logits = loaded(**inputs).logits
+    assert logits.dtype == dtype
+    assert (logits.float() - expected).norm() < (0.03 if dtype == torch.bfloat16 else 0.004) * expected.norm()
+    assert loaded.generate(inputs["input_ids"], max_new_tokens=5).shape[1] > 1
+    loaded.save_pretrained(tmp_path / "half")
+    assert (tmp_path / "half" / "model.safetensors").stat().st_size < 0.6 * (
+        tmp_path / "model.safetensors"
+    ).stat().st_size
