@@ -224,6 +224,11 @@ class ScratchPreTrainedModel(PreTrainedModel):
         if isinstance(module, SinusoidalPositionalEmbedding):
             init.copy_(module.weight, module.make_table())
 
+    @classmethod
+    def from_pretrained(cls, *args, use_safetensors: bool = True, **kwargs):
+        """Load as any model of transformers, but pickles (`pytorch_model.bin`) only by `use_safetensors=False`."""
+        return super().from_pretrained(*args, use_safetensors=use_safetensors, **kwargs)
+
     def save_pretrained(self, *args, **kwargs):
         """Save as any model of transformers, with the code beside the weights, for `trust_remote_code=True`."""
         module = sys.modules[type(self).__module__]
