@@ -262,7 +262,7 @@ def test_a_saved_generation_config_keeps_the_sliding_window(prompt, tmp_path):
     [
         ({}, "slide_window=True"),
         ({"slide_window": True, "prompt_lookup_num_tokens": 2}, "prompt_lookup_num_tokens"),
-        ({"slide_window": True, "inputs_embeds": torch.zeros(1, 4, 32)}, "inputs_embeds"),
+        ({"slide_window": True, "inputs_embeds": torch.zeros(1, 4, 32)}, "Give `input_ids`"),
     ],
 )
 def test_what_cannot_slide_is_named_before_the_first_token(options, named, monkeypatch):

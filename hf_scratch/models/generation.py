@@ -63,19 +63,21 @@ class ScratchGenerationMixin(GenerationMixin):
         return generation_config
 
     def prepare_inputs_for_generation(
-        self, input_ids: torch.LongTensor, *args, slide_window: bool = False, **kwargs
+        self,
+        input_ids: torch.LongTensor,
+        *args,
+        inputs_embeds: torch.FloatTensor | None = None,  # `generate` looks for the name
+        slide_window: bool = False,
+        **kwargs,
     ) -> dict[str, torch.Tensor]:
         """The next step's inputs: transformers' own, until the window slides."""
         longest = self.config.max_position_embeddings
-        if not slide_window or input_ids.shape[1] <= longest:
-            return super().prepare_inputs_for_generation(input_ids, *args, **kwargs)
-        prefix = "decoder_" if self.config.is_encoder_decoder else ""
-        mask = kwargs.get(f"{prefix}attention_mask")
-        if mask is not None:
-            mask = mask[:, -longest:]
-            kwargs[f"{prefix}attention_mask"] = mask
-            kwargs[f"{prefix}position_ids"] = (mask.long().cumsum(-1) - 1).clamp(min=0)
-        else:
-            kwargs.pop(f"{prefix}position_ids", None)
-        kwargs.update(next_sequence_length=None, past_key_values=None, use_cache=False)
-        return super().prepare_inputs_for_generation(input_ids[:, -longest:], **kwargs)
+        if slide_window and input_ids.shape[1] > longest:
+            input_ids = input_ids[:, -longest:]
+            prefix = "decoder_" if self.config.is_encoder_decoder else ""
+            mask, kwargs[f"{prefix}position_ids"] = kwargs.get(f"{prefix}attention_mask"), None
+            if mask is not None:
+                kwargs[f"{prefix}attention_mask"] = mask = mask[:, -longest:]
+                kwargs[f"{prefix}position_ids"] = (mask.long().cumsum(-1) - 1).clamp(min=0)
+            kwargs.update(next_sequence_length=None, past_key_values=None, use_cache=False)
+        return super().prepare_inputs_for_generation(input_ids, *args, inputs_embeds=inputs_embeds, **kwargs)

@@ -1,0 +1,114 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""One real use of each library around transformers; PEFT's is in test_finetuning.py."""
+
+import json
+
+import evaluate
+import pytest
+import torch
+from conftest import make_gpt, make_transformer
+from datasets import Dataset
+
+from hf_scratch import TranslationPipeline
+from hf_scratch.metrics import SacreBleu
+from hf_scratch.tokenization import train_tokenizer
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return train_tokenizer(["the cat sat on the mat", "the dog ran"] * 4, "bpe", 290, 40)
+
+
+@pytest.fixture
+def gpt(tokenizer):
+    return make_gpt(vocab_size=len(tokenizer), initializer_range=0.05)
+
+
+def test_trls_sft_trainer_takes_a_step(gpt, tokenizer, tmp_path):
+    trl = pytest.importorskip("trl")
+    config = trl.SFTConfig(
+        output_dir=str(tmp_path),
+        max_steps=1,
+        per_device_train_batch_size=2,
+        learning_rate=0.1,
+        max_length=16,
+        bf16=False,
+        use_cpu=True,
+        report_to="none",
+        save_strategy="no",
+        disable_tqdm=True,
+    )
+    texts = Dataset.from_dict({"text": ["the cat sat", "the dog ran", "the mat"]})
+    before = gpt.lm_head.weight.clone()
+    trainer = trl.SFTTrainer(model=gpt, args=config, train_dataset=texts, processing_class=tokenizer)
+    output = trainer.train()
+    assert output.global_step == 1
+    assert 0 < output.training_loss < 10
+    assert not gpt.lm_head.weight.equal(before)
+
+
+def test_an_accelerate_loop_trains(gpt, tokenizer):
+    from accelerate import Accelerator
+
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
+    rows = tokenizer(["the cat sat on the mat"] * 4, return_tensors="pt")["input_ids"]
+    loader = torch.utils.data.DataLoader(rows, batch_size=1)
+    optimizer = torch.optim.AdamW(gpt.parameters(), lr=1e-2)
+    model, optimizer, loader = accelerator.prepare(gpt.train(), optimizer, loader)
+    losses = []
+    for _ in range(5):
+        for batch in loader:
+            with accelerator.accumulate(model):
+                loss = model(input_ids=batch, labels=batch).loss
+                accelerator.backward(loss)
+                optimizer.step()
+                optimizer.zero_grad()
+            losses.append(loss.item())
+    assert losses[-1] < 0.5 * losses[0]
+    assert accelerator.unwrap_model(model) is gpt
+
+
+def test_evaluates_evaluator_scores_a_translator(joint_tokenizer, tmp_path):
+    pytest.importorskip("scipy")
+    model = make_transformer(vocab_size=len(joint_tokenizer))
+    for part in (model, joint_tokenizer):
+        part.save_pretrained(tmp_path)
+    data = Dataset.from_dict(
+        {"text": ["A man sleeps.", "two dogs run"], "label": [["Ein Mann schläft."], ["zwei Hunde"]]}
+    )
+    # the task that transformers 5 took away, and that `import hf_scratch` brings back
+    scores = evaluate.evaluator("translation").compute(str(tmp_path), data=data, metric=SacreBleu())
+    translator = TranslationPipeline(model=model, tokenizer=joint_tokenizer)
+    predictions = [record["translation_text"] for record in translator(data["text"][:])]
+    expected = SacreBleu().compute(predictions=predictions, references=data["label"][:])
+    assert scores["score"] == expected["score"]
+
+
+def test_lm_eval_scores_a_local_task(gpt, tokenizer, tmp_path):
+    """A multiple-choice task of two questions: the log-likelihoods are the model's own."""
+    lm_eval = pytest.importorskip("lm_eval")
+    from lm_eval.models.huggingface import HFLM
+
+    rows = [{"question": "the cat", "choices": [" sat", " ran"], "answer": 0}] * 2
+    (tmp_path / "test.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
+    task = {
+        "task": "cats",
+        "dataset_path": "json",
+        "dataset_kwargs": {"data_files": {"test": str(tmp_path / "test.jsonl")}},
+        "test_split": "test",
+        "output_type": "multiple_choice",
+        "doc_to_text": "{{question}}",
+        "doc_to_choice": "{{choices}}",
+        "doc_to_target": "answer",
+        "target_delimiter": "",
+        "metric_list": [{"metric": "acc"}],
+    }
+    harness = HFLM(pretrained=gpt, tokenizer=tokenizer, batch_size=1)
+    results = lm_eval.simple_evaluate(model=harness, tasks=[task], log_samples=True, bootstrap_iters=0)
+    sample = results["samples"]["cats"][0]
+    for choice, ((log_likelihood, _),) in zip(rows[0]["choices"], sample["resps"], strict=True):
+        context = tokenizer("the cat")["input_ids"]
+        ids = torch.tensor([tokenizer("the cat" + choice)["input_ids"]])
+        log_probs = gpt(ids).logits[0, :-1].log_softmax(-1)
+        expected = log_probs.gather(1, ids[0, 1:, None])[len(context) - 1 :].sum()
+        assert float(log_likelihood) == pytest.approx(expected.item(), abs=1e-3)

@@ -1,0 +1,101 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""A saved folder is enough: it loads through `trust_remote_code=True` where this package cannot be imported."""
+
+import json
+import os
+import subprocess
+import sys
+
+import torch
+from conftest import FAMILIES
+
+from hf_scratch.tokenization import train_tokenizer
+
+WITHOUT_THE_PACKAGE = """
+import importlib.abc, json, sys
+
+class NotInstalled(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] == "hf_scratch":
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, NotInstalled())
+try:
+    import hf_scratch
+except ModuleNotFoundError:
+    pass
+else:
+    raise AssertionError("the package can be imported: the test would prove nothing")
+
+import torch
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
+
+results = {}
+for family, auto in (("gpt", AutoModelForCausalLM), ("transformer", AutoModelForSeq2SeqLM)):
+    folder, again = f"{sys.argv[1]}/{family}", f"{sys.argv[1]}/{family}-again"
+    trust = {"trust_remote_code": True}
+    config = AutoConfig.from_pretrained(folder, **trust)
+    tokenizer = AutoTokenizer.from_pretrained(folder, **trust)
+    base = AutoModel.from_pretrained(folder, **trust)
+    model = auto.from_pretrained(folder, **trust)
+    assert model.model.state_dict().keys() == base.state_dict().keys()
+    ids = torch.tensor([[5, 6, 7]])
+    tokens = model.generate(ids, max_new_tokens=6, do_sample=False).tolist()
+    model.save_pretrained(again)
+    tokenizer.save_pretrained(again)
+    base.save_pretrained(f"{sys.argv[1]}/{family}-base")
+    reloaded = auto.from_pretrained(again, **trust)
+    assert reloaded.generate(ids, max_new_tokens=6, do_sample=False).tolist() == tokens
+    results[family] = {"tokens": tokens, "type": config.model_type, "module": type(model).__module__}
+    if family == "gpt":
+        writer = pipeline("text-generation", model=folder, **trust)
+        results["text"] = writer("to be", max_new_tokens=5, do_sample=False)[0]["generated_text"]
+print(json.dumps(results))
+"""
+
+
+def test_a_saved_folder_loads_generates_and_saves_without_the_package(tmp_path):
+    expected = {}
+    for family, make in FAMILIES.items():
+        tokenizer = train_tokenizer(["to be or not to be"], "joint" if family == "transformer" else "bpe", 280, 40)
+        model = make(vocab_size=len(tokenizer))
+        model.save_pretrained(tmp_path / family)
+        tokenizer.save_pretrained(tmp_path / family)
+        expected[family] = model.generate(torch.tensor([[5, 6, 7]]), max_new_tokens=6, do_sample=False).tolist()
+
+    script = tmp_path / "without_the_package.py"
+    script.write_text(WITHOUT_THE_PACKAGE)
+    done = subprocess.run(
+        [sys.executable, str(script), str(tmp_path)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        env={**os.environ, "HF_HOME": str(tmp_path / "home")},
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    results = json.loads(done.stdout.splitlines()[-1])
+    for family in FAMILIES:
+        assert results[family]["tokens"] == expected[family]
+        assert results[family]["module"].startswith("transformers_modules.")
+        again = json.loads((tmp_path / f"{family}-again" / "config.json").read_text())
+        assert again == json.loads((tmp_path / family / "config.json").read_text())
+        assert {"AutoConfig", "AutoModel"} < set(again["auto_map"])
+        base = json.loads((tmp_path / f"{family}-base" / "config.json").read_text())
+        assert base["auto_map"] == again["auto_map"]
+    assert results["text"].startswith("to be")
+    # a user can do nothing about a class name that a table does not know
+    assert "not supported" not in done.stderr
+
+
+def test_the_files_beside_the_weights_import_nothing_of_the_package(model, tmp_path):
+    """Relative imports of flat neighbours alone: what `trust_remote_code` copies is all there is."""
+    model.save_pretrained(tmp_path)
+    sources = {path.stem: path.read_text() for path in tmp_path.glob("*.py")}
+    assert f"modeling_{model.config.model_type}" in sources
+    for source in sources.values():
+        assert "hf_scratch." not in source
+        assert "import hf_scratch" not in source
+        for line in source.splitlines():
+            if line.startswith("from ."):
+                assert line.split()[1].removeprefix(".") in sources
