@@ -7,7 +7,7 @@ MINUTES ?=
 OUT ?=
 LIMIT = $(if $(MINUTES),--max_minutes $(MINUTES))
 
-.PHONY: setup demo test test-slow lint multi30k tinystories
+.PHONY: setup demo test test-slow test-min lint multi30k tinystories
 
 setup: .venv/.installed
 
@@ -25,6 +25,19 @@ test: lint
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow
+
+# the lowest transformers that pyproject.toml allows, with the newest of all else that it goes with
+LOWEST := $(shell sed -n 's/.*"transformers>=\([0-9.]*\).*/\1/p' pyproject.toml)
+
+test-min: .venv-min/.installed
+	.venv-min/bin/python -m pytest -m 'not slow'
+
+.venv-min/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-min
+	grep -v -e '^transformers==' -e '^huggingface_hub==' constraints.txt > .venv-min/constraints.txt
+	.venv-min/bin/python -m pip install --quiet --disable-pip-version-check --constraint .venv-min/constraints.txt \
+		'transformers~=$(LOWEST).0' --editable '.[dev,demo,export]'
+	touch $@
 
 lint: setup
 	$(BIN)/ruff check .

@@ -63,10 +63,11 @@ def test_no_other_task_changed():
     # in a fresh process, as this one has imported the package already
     code = (
         "from transformers import pipelines\n"
-        "before = dict(pipelines.REMOVED_TASKS), set(pipelines.get_supported_tasks())\n"
+        "removed = getattr(pipelines, 'REMOVED_TASKS', {})\n"  # transformers 5.17 has no such table
+        "before = dict(removed), set(pipelines.get_supported_tasks())\n"
         "import hf_scratch\n"
-        "after = dict(pipelines.REMOVED_TASKS), set(pipelines.get_supported_tasks())\n"
-        "assert before[0].items() - after[0].items() == {('translation', before[0]['translation'])}\n"
+        "after = dict(removed), set(pipelines.get_supported_tasks())\n"
+        "assert before[0].keys() - after[0].keys() == before[0].keys() & {'translation'}\n"
         "assert after[0].items() <= before[0].items() and after[1] - before[1] == {'translation'}\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=100)
@@ -87,4 +88,7 @@ def test_text_generation_goes_on_from_a_prompt(tmp_path, caplog):
     batch = writer(["once", "a time upon"], batch_size=2, do_sample=False, max_new_tokens=8)
     alone = [writer(text, do_sample=False, max_new_tokens=8) for text in ("once", "a time upon")]
     assert batch == alone
-    assert not [record for record in caplog.records if record.levelname in ("WARNING", "ERROR")]
+    # transformers 5.17's pipeline warns of itself, with any model: it passes a generation config and arguments
+    own = "Passing `generation_config` together with"
+    messages = [record.getMessage() for record in caplog.records if record.levelname in ("WARNING", "ERROR")]
+    assert not [message for message in messages if not message.startswith(own)]

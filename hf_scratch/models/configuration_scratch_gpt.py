@@ -4,7 +4,7 @@
 from huggingface_hub.dataclasses import strict
 from transformers.activations import ACT2FN
 from transformers.configuration_utils import PreTrainedConfig
-from transformers.utils.type_validators import interval
+from transformers.utils.type_validators import interval, probability
 
 
 @strict
@@ -76,9 +76,9 @@ class ScratchGPTConfig(PreTrainedConfig):
     final_layernorm: bool = True
     position_embedding_type: str = "learned"
     is_causal: bool = True
-    embedding_dropout: float | int = interval(min=0.0, max=1.0)(default=0.0)
-    hidden_dropout: float | int = interval(min=0.0, max=1.0)(default=0.0)
-    attention_dropout: float | int = interval(min=0.0, max=1.0)(default=0.0)
+    embedding_dropout: float | int = probability(default=0.0)
+    hidden_dropout: float | int = probability(default=0.0)
+    attention_dropout: float | int = probability(default=0.0)
     initializer_range: float = interval(min=0.0, max=1.0)(default=0.02)
     use_cache: bool = True
     tie_word_embeddings: bool = True

@@ -4,7 +4,7 @@
 from huggingface_hub.dataclasses import strict
 from transformers.activations import ACT2FN
 from transformers.configuration_utils import PreTrainedConfig
-from transformers.utils.type_validators import interval
+from transformers.utils.type_validators import probability
 
 from .configuration_scratch_gpt import check_choice, check_positive, check_token_ids
 
@@ -104,9 +104,9 @@ class ScratchTransformerConfig(PreTrainedConfig):
     scale_embedding: bool = True
     position_embedding_type: str = "sinusoidal"
     max_position_embeddings: int = 512
-    dropout: float | int = interval(min=0.0, max=1.0)(default=0.1)
-    attention_dropout: float | int = interval(min=0.0, max=1.0)(default=0.0)
-    activation_dropout: float | int = interval(min=0.0, max=1.0)(default=0.0)
+    dropout: float | int = probability(default=0.1)
+    attention_dropout: float | int = probability(default=0.0)
+    activation_dropout: float | int = probability(default=0.0)
     init_std: float | None = None
     initializer: str = "xavier_uniform"
     use_cache: bool = True
