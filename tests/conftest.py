@@ -4,6 +4,10 @@
 import os
 from pathlib import Path
 
+# models this small are faster on one thread, in the commands that tests start too; on two, each of their operations
+# waits for the other core, which may be busy with something else
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import pytest
 import torch
 
