@@ -1,6 +1,7 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 """`from_pretrained` beyond one file on one device: shards, offload, wrong keys, pickles, tensor parallelism."""
 
+import copy
 import json
 import os
 import subprocess
@@ -122,54 +123,80 @@ def test_a_pickle_with_code_in_it_is_refused_even_when_asked_for(family, folder)
     assert not (folder / "sprung").exists()
 
 
-TENSOR_PARALLEL = """
-import json, os, sys
+# on each of two processes: tensor parallel inference, then one optimiser step of FSDP2 on half of the batch
+TWO_PROCESSES = """
+import sys
 import torch
 import torch.distributed as dist
 import hf_scratch
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
 from transformers.distributed import DistributedConfig
 
-auto = {"gpt": AutoModelForCausalLM, "transformer": AutoModelForSeq2SeqLM}
-results = {}
-for family, folder in zip(sys.argv[2::2], sys.argv[3::2]):
+for family, auto in (("gpt", AutoModelForCausalLM), ("transformer", AutoModelForSeq2SeqLM)):
+    folder = f"{sys.argv[1]}/{family}"
     inputs = torch.load(f"{folder}/inputs.pt")
-    model = auto[family].from_pretrained(folder, distributed_config=DistributedConfig(tp_size=2)).eval()
+    model = auto.from_pretrained(folder, distributed_config=DistributedConfig(tp_size=2)).eval()
     stack = model.model if family == "gpt" else model.model.encoder
-    weight = stack.layers[0].self_attn.q_proj.weight.to_local()
+    outputs = {"rows": len(stack.layers[0].self_attn.q_proj.weight.to_local())}
     with torch.no_grad():
-        logits = model(**inputs).logits
-    tokens = model.generate(inputs["input_ids"], max_new_tokens=6, do_sample=False)
+        outputs["logits"] = model(**inputs).logits
+    outputs["tokens"] = model.generate(inputs["input_ids"], max_new_tokens=6, do_sample=False)
+
+    model = auto.from_pretrained(folder, distributed_config=DistributedConfig(fsdp_size=2)).train()
+    outputs["sharded"] = len(model.lm_head.weight.to_local())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    own = slice(dist.get_rank(), dist.get_rank() + 1)
+    labels = inputs.get("decoder_input_ids", inputs["input_ids"])
+    model(input_ids=inputs["input_ids"][own], labels=labels[own]).loss.backward()
+    optimizer.step()
+    outputs["weights"] = {name: p.full_tensor() for name, p in model.named_parameters()}
     if dist.get_rank() == 0:
-        torch.save({"logits": logits, "tokens": tokens, "rows": weight.shape[0]}, f"{folder}/outputs.pt")
+        torch.save(outputs, f"{folder}/outputs.pt")
 dist.barrier()
 dist.destroy_process_group()
 """
 
 
-def test_two_tensor_parallel_processes_compute_what_one_does(tmp_path):
-    script = tmp_path / "tensor_parallel.py"
-    script.write_text(TENSOR_PARALLEL)
-    models, arguments, expected = {}, [], {}
+@pytest.fixture(scope="module")
+def two_processes(tmp_path_factory) -> dict[str, dict]:
+    """For each family: its model, its inputs, and what the two processes made of them."""
+    folder = tmp_path_factory.mktemp("two_processes")
+    (folder / "run.py").write_text(TWO_PROCESSES)
+    results = {}
     for family, make in FAMILIES.items():
-        models[family] = model = make()
-        folder = tmp_path / family
-        model.save_pretrained(folder)
+        model = make()
+        model.save_pretrained(folder / family)
         ids = torch.randint(3, 60, (2, 7), generator=torch.Generator().manual_seed(1))
         inputs = {"input_ids": ids} if family == "gpt" else {"input_ids": ids, "decoder_input_ids": ids[:, :5]}
-        torch.save(inputs, folder / "inputs.pt")
-        with torch.no_grad():
-            expected[family] = model(**inputs).logits
-        arguments += [family, str(folder)]
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", str(script), "-"]
+        torch.save(inputs, folder / family / "inputs.pt")
+        results[family] = {"model": model, "inputs": inputs}
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
     done = subprocess.run(
-        [*command, *arguments],
-        cwd=ROOT, capture_output=True, text=True, timeout=240, env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+        [*launch, str(folder / "run.py"), str(folder)], cwd=ROOT, capture_output=True, text=True, timeout=240
+    )
     assert done.returncode == 0, done.stderr[-3000:]
-    for family, model in models.items():
-        outputs = torch.load(tmp_path / family / "outputs.pt")
-        assert outputs["rows"] == 16  # half of the 32 rows of the query projection
-        torch.testing.assert_close(outputs["logits"], expected[family], atol=1e-4, rtol=1e-4)
-        inputs = torch.load(tmp_path / family / "inputs.pt")
-        assert outputs["tokens"].equal(model.generate(inputs["input_ids"], max_new_tokens=6, do_sample=False))
+    for family in FAMILIES:
+        results[family].update(torch.load(folder / family / "outputs.pt"))
+    return results
+
+
+def test_two_tensor_parallel_processes_compute_what_one_does(family, two_processes):
+    result = two_processes[family]
+    assert result["rows"] == 16  # half of the 32 rows of the query projection
+    with torch.no_grad():
+        expected = result["model"](**result["inputs"]).logits
+    torch.testing.assert_close(result["logits"], expected, atol=1e-4, rtol=1e-4)
+    generated = result["model"].generate(result["inputs"]["input_ids"], max_new_tokens=6, do_sample=False)
+    assert result["tokens"].equal(generated)
+
+
+def test_a_step_of_two_fsdp_processes_is_that_of_one(family, two_processes):
+    result = two_processes[family]
+    assert result["sharded"] == 30  # half of the 60 rows of the head
+    model, ids = copy.deepcopy(result["model"]), result["inputs"]["input_ids"]
+    labels = result["inputs"].get("decoder_input_ids", ids)
+    model(input_ids=ids, labels=labels).loss.backward()
+    torch.optim.SGD(model.parameters(), lr=0.1).step()
+    assert not model.lm_head.weight.equal(result["model"].lm_head.weight)
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(result["weights"][name], parameter.detach(), atol=1e-5, rtol=1e-4)

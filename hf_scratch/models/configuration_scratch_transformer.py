@@ -74,14 +74,7 @@ class ScratchTransformerConfig(PreTrainedConfig):
         "decoder.layers.*.feed_forward.fc1": "colwise",
         "decoder.layers.*.feed_forward.fc2": "rowwise",
     }
-    base_model_fsdp_plan = {
-        "encoder.embed_tokens": "free_full_weight",
-        "decoder.embed_tokens": "free_full_weight",
-        "encoder.layers.*": "free_full_weight",
-        "decoder.layers.*": "free_full_weight",
-        "encoder.norm": "keep_full_weight",
-        "decoder.norm": "keep_full_weight",
-    }
+    base_model_fsdp_plan = None  # transformers' default is for one stack: each of the two has it as its own
 
     vocab_size: int = 37000
     decoder_vocab_size: int | None = None

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from transformers import initialization as init
 from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
+from transformers.configuration_utils import PreTrainedConfig
 from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import (
@@ -138,6 +139,8 @@ class ScratchTransformerPreTrainedModel(ScratchPreTrainedModel):
 class ScratchTransformerStack(ScratchTransformerPreTrainedModel):
     """What encoder and decoder have in common: embeddings with positions, N layers, a last LayerNorm if pre-norm."""
 
+    _fsdp_plan = PreTrainedConfig.base_model_fsdp_plan
+
     def __init__(self, config: ScratchTransformerConfig, vocab_size: int, layers: list[nn.Module]):
         super().__init__(config)
         self.embed_scale = math.sqrt(config.d_model) if config.scale_embedding else 1.0
@@ -150,8 +153,7 @@ class ScratchTransformerStack(ScratchTransformerPreTrainedModel):
         self.norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps) if config.norm_first else nn.Identity()
         self.gradient_checkpointing = False
         self.post_init()
-        # the config's plans name modules as the whole model does; a stack within it must not add them once more
-        self._tp_plan, self._fsdp_plan = {}, {}
+        self._tp_plan = {}  # the config's plan names modules as the whole model does: not once more for each stack
 
     def embed(
         self,
@@ -301,8 +303,7 @@ class ScratchTransformerModel(ScratchTransformerPreTrainedModel):
 
         Args:
             input_ids: (batch, source length); attention_mask: the same shape, 0 on padding.
-            decoder_input_ids: (batch, target length), starting with `decoder_start_token_id`. Default, where source
-                and target share their embedding: the source shifted right, as in BART.
+            decoder_input_ids: (batch, target length). Default, if the embedding is shared: the source shifted right.
             encoder_outputs: what the encoder gave before; the source is then not encoded again.
             decoder_position_ids: (batch, target length), for targets that are padded on the left.
 
@@ -352,8 +353,7 @@ class ScratchTransformerForConditionalGeneration(ScratchTransformerPreTrainedMod
 
     def __init__(self, config: ScratchTransformerConfig):
         super().__init__(config)
-        # labels are aligned with the logits already, as decoder_input_ids are shifted right: the class name alone
-        # would choose the causal language model's loss, which shifts again
+        # decoder_input_ids are shifted: the loss that the class name alone would choose shifts the labels once more
         self.loss_type = "ForMaskedLM"
         if config.tie_word_embeddings:
             source = "encoder" if config.share_encoder_decoder_embeddings else "decoder"
@@ -425,7 +425,7 @@ class ScratchTransformerForConditionalGeneration(ScratchTransformerPreTrainedMod
         logits = self.lm_head(slice_logits(outputs.last_hidden_state, logits_to_keep))
         loss = None
         if labels is not None:
-            loss = self.loss_function(logits, labels, vocab_size=self.config.decoder_vocab_size, **kwargs)
+            loss = self.loss_function(logits, labels.contiguous(), vocab_size=self.config.decoder_vocab_size, **kwargs)
         return Seq2SeqLMOutput(
             loss=loss,
             logits=logits,

@@ -1,0 +1,309 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""torch.export, ONNX and int8, by torch's and transformers' own exporters: none of it needs code of ours."""
+
+import functools
+import math
+
+import pytest
+import torch
+from conftest import FAMILIES, make_gpt
+from torch.export import Dim
+
+from hf_scratch.data import make_stories, pack_texts
+from hf_scratch.evaluation import evaluate_language_model
+from hf_scratch.tokenization import train_tokenizer
+
+# torch.onnx copies a class of torch's that is on its way out
+pytestmark = pytest.mark.filterwarnings("ignore:`isinstance.treespec, LeafSpec.`:FutureWarning")
+
+LONGEST = 40  # `max_position_embeddings` of the tiny models
+TOLERANCE = {"atol": 1e-4, "rtol": 0}
+SHALLOW = {"gpt": {}, "transformer": {"encoder_layers": 1, "decoder_layers": 2}}  # each layer costs seconds in ONNX
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """On tensors as small as these, two threads of a busy machine mostly wait for each other."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def make_inputs(family: str, batch: int, source: int, target: int, mask: str) -> dict[str, torch.Tensor]:
+    """Random ids: (batch, target) for the GPT, both sides for the encoder-decoder.
+
+    Args:
+        mask: "none", "full", or "padded": all rows but the first lose part of their tokens, on the side that
+            `generate()` wants the padding on (left for the GPT, any for a source).
+    """
+    generator = torch.Generator().manual_seed(batch + source + target)
+    ids = torch.randint(3, 60, (batch, target), generator=generator)
+    inputs = {"input_ids": ids}
+    if family == "transformer":
+        inputs = {"input_ids": torch.randint(3, 60, (batch, source), generator=generator), "decoder_input_ids": ids}
+    if mask != "none":
+        inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
+    if mask == "padded":
+        length = inputs["input_ids"].shape[1]
+        for row in range(1, batch):
+            padding = slice(0, length // 3) if family == "gpt" else slice(length - length // 3, length)
+            inputs["attention_mask"][row, padding] = 0
+    return inputs
+
+
+def make_shallow(family: str):
+    return FAMILIES[family](**SHALLOW[family])
+
+
+def positions(mask: torch.Tensor) -> torch.Tensor:
+    """Positions that start at each row's first token, as `generate()` counts them."""
+    return (mask.cumsum(-1) - 1).clamp(min=0)
+
+
+@functools.cache
+def export_with_torch(family: str, mask: str, attention: str = "sdpa"):
+    """A model and its exported program, traced with 3 rows of 9 source and 7 target tokens."""
+    model = FAMILIES[family](use_cache=False)  # a cache is no tensor, and a program returns tensors
+    model.set_attn_implementation(attention)
+    batch, source, target = Dim("batch"), Dim("source", max=LONGEST), Dim("target", max=LONGEST)
+    read = target if family == "gpt" else source
+    shapes = {"input_ids": {0: batch, 1: read}}
+    if family == "transformer":
+        shapes["decoder_input_ids"] = {0: batch, 1: target}
+    if mask != "none":
+        shapes["attention_mask"] = {0: batch, 1: read}
+    return model, torch.export.export(model, (), make_inputs(family, 3, 9, 7, mask), dynamic_shapes=shapes)
+
+
+OTHER_SIZES = [(1, 1, 1), (5, 11, 4), (2, 3, LONGEST), (4, LONGEST, 13)]  # batch, source length, target length
+
+
+@pytest.mark.parametrize(("mask", "attention"), [("none", "sdpa"), ("full", "sdpa"), ("padded", "eager")])
+def test_a_program_of_torch_export_computes_the_same_at_other_sizes(family, mask, attention):
+    model, program = export_with_torch(family, mask, attention)
+    for size in OTHER_SIZES:
+        # traced with or without padding, it is the mask given at run time that counts
+        for given in ["none"] if mask == "none" else ["full", "padded"]:
+            inputs = make_inputs(family, *size, given)
+            torch.testing.assert_close(program.module()(**inputs).logits, model(**inputs).logits, atol=1e-5, rtol=1e-5)
+
+
+def test_a_program_of_torch_export_is_saved_and_loaded(family, tmp_path):
+    model, program = export_with_torch(family, "full")
+    torch.export.save(program, tmp_path / "model.pt2")
+    loaded = torch.export.load(tmp_path / "model.pt2").module()
+    inputs = make_inputs(family, 5, 11, 4, "padded")
+    torch.testing.assert_close(loaded(**inputs).logits, model(**inputs).logits, atol=1e-5, rtol=1e-5)
+
+
+def test_a_program_of_torch_export_refuses_what_is_too_long(family):
+    _, program = export_with_torch(family, "full")
+    with pytest.raises(AssertionError, match=f"<= {LONGEST}"):
+        program.module()(**make_inputs(family, 2, LONGEST + 1, LONGEST + 1, "full"))
+
+
+@pytest.fixture(scope="module")
+def exporters():
+    """`transformers.exporters`, where it can write ONNX and run it."""
+    for package in ("onnx", "onnxscript", "onnxruntime"):
+        pytest.importorskip(package)
+    module = pytest.importorskip("transformers.exporters")
+    if not hasattr(module, "ExportedModel"):
+        pytest.skip("transformers' exporters return other objects before there was ExportedModel")
+    return module
+
+
+@pytest.fixture(scope="module")
+def in_onnx(exporters, tmp_path_factory):
+    """A family's graphs by name, "prefill", "decode" and "encoder", written to files and read back; made once."""
+
+    def through_files(exported):
+        folder = tmp_path_factory.mktemp("onnx")
+        exported.save_pretrained(folder)
+        return exporters.ExportedModel.from_pretrained(folder)
+
+    @functools.cache
+    def export(family: str) -> dict:
+        model, inputs = make_shallow(family), make_inputs(family, 3, 9, 7, "padded")
+        exporter, config = exporters.OnnxExporter(), exporters.OnnxConfig(dynamic=True)
+        # torch.export takes a size of 1 for a constant: `decoder_input_ids` are there so that "decode" goes on from
+        # any number of tokens, not from the start token alone. It reads one token; with `multi_token_decode` any
+        # number, which transformers 5.23 offers for `input_ids` only
+        several = family == "gpt"
+        exported = exporter.export_for_generation(model, inputs, config, multi_token_decode=several)
+        graphs = through_files(exported).runners
+        if family == "gpt":
+            return graphs
+        del inputs["decoder_input_ids"]
+        return graphs | {"encoder": through_files(exporter.export(model.get_encoder(), inputs, config))}
+
+    return export
+
+
+def assert_same_cache(one, other):
+    for layer, other_layer in zip(one.layers, other.layers, strict=True):
+        torch.testing.assert_close(layer.keys, other_layer.keys, **TOLERANCE)
+        torch.testing.assert_close(layer.values, other_layer.values, **TOLERANCE)
+
+
+@pytest.mark.parametrize("mask", ["full", "padded"])
+@torch.no_grad()
+def test_the_gpt_in_onnx_agrees_with_torch(in_onnx, mask):
+    model, graphs = make_shallow("gpt"), in_onnx("gpt")
+    for batch, _, length in OTHER_SIZES:
+        inputs = make_inputs("gpt", batch, 0, length, mask)
+        inputs["position_ids"] = positions(inputs["attention_mask"])
+        outputs, expected = graphs["prefill"](**inputs), model(**inputs)
+        torch.testing.assert_close(outputs.logits, expected.logits, **TOLERANCE)
+        assert_same_cache(outputs.past_key_values, expected.past_key_values)
+
+
+@pytest.mark.parametrize("steps", [(6, 1, 1, 1), (1, 1, 5), (3, 4, 2)], ids=str)
+@torch.no_grad()
+def test_the_gpt_in_onnx_goes_on_from_its_cache(in_onnx, steps):
+    model, graphs = make_shallow("gpt"), in_onnx("gpt")
+    inputs = make_inputs("gpt", 4, 0, sum(steps), "padded")
+    inputs["position_ids"] = positions(inputs["attention_mask"])
+    expected, logits, cache, end = model(**inputs), [], {}, 0
+    for step in steps:
+        begin, end = end, end + step
+        outputs = graphs["decode" if cache else "prefill"](
+            input_ids=inputs["input_ids"][:, begin:end],
+            attention_mask=inputs["attention_mask"][:, :end],
+            position_ids=inputs["position_ids"][:, begin:end],
+            **cache,
+        )
+        cache = {"past_key_values": outputs.past_key_values}
+        logits.append(outputs.logits)
+    torch.testing.assert_close(torch.cat(logits, 1), expected.logits, **TOLERANCE)
+    assert_same_cache(cache["past_key_values"], expected.past_key_values)
+
+
+@pytest.mark.parametrize("mask", ["full", "padded"])
+@torch.no_grad()
+def test_the_encoder_in_onnx_agrees_with_torch(in_onnx, mask):
+    model, graphs = make_shallow("transformer"), in_onnx("transformer")
+    for batch, source, _ in OTHER_SIZES:
+        inputs = make_inputs("transformer", batch, source, 1, mask)
+        del inputs["decoder_input_ids"]
+        outputs, expected = graphs["encoder"](**inputs), model.get_encoder()(**inputs)
+        torch.testing.assert_close(outputs.last_hidden_state, expected.last_hidden_state, **TOLERANCE)
+
+
+@pytest.mark.parametrize("size", OTHER_SIZES[1:], ids=str)
+@pytest.mark.parametrize("given", [1, 3])
+@torch.no_grad()
+def test_the_decoder_in_onnx_goes_on_from_both_its_caches(in_onnx, size, given):
+    model, graphs = make_shallow("transformer"), in_onnx("transformer")
+    inputs = make_inputs("transformer", *size, "padded")
+    ids, mask = inputs["decoder_input_ids"], inputs["attention_mask"]
+    expected = model(**inputs)
+    encoded = {"attention_mask": mask, "encoder_outputs": model.get_encoder()(inputs["input_ids"], mask)}
+    outputs = graphs["prefill"](decoder_input_ids=ids[:, :given], **encoded)
+    logits = [outputs.logits]
+    # what the cross-attention reads is in its cache by now: the encoder's output may be anything
+    encoded["encoder_outputs"].last_hidden_state = torch.zeros_like(encoded["encoder_outputs"].last_hidden_state)
+    for step in range(given, ids.shape[1]):
+        outputs = graphs["decode"](
+            decoder_input_ids=ids[:, step : step + 1], past_key_values=outputs.past_key_values, **encoded
+        )
+        logits.append(outputs.logits)
+    torch.testing.assert_close(torch.cat(logits, 1), expected.logits, **TOLERANCE)
+    for cache in ("self_attention_cache", "cross_attention_cache"):
+        assert_same_cache(getattr(outputs.past_key_values, cache), getattr(expected.past_key_values, cache))
+
+
+def generate_in_onnx(graphs: dict, family: str, inputs: dict[str, torch.Tensor], start: int, steps: int):
+    """In each of `steps` steps the most likely token that is not there yet, by onnxruntime alone."""
+    mask = inputs["attention_mask"]
+    if family == "gpt":
+        ids = inputs["input_ids"]
+        outputs = graphs["prefill"](**inputs, position_ids=positions(mask))
+    else:
+        ids = torch.full((len(mask), 1), start)
+        encoded = {"encoder_outputs": graphs["encoder"](**inputs), "attention_mask": mask}
+        outputs = graphs["prefill"](decoder_input_ids=ids, **encoded)
+    for step in range(steps):
+        token = outputs.logits[:, -1].scatter(1, ids, -math.inf).argmax(-1, keepdim=True)
+        ids = torch.cat([ids, token], 1)
+        if step == steps - 1:
+            return ids
+        cache = outputs.past_key_values
+        if family == "gpt":
+            mask = torch.cat([mask, torch.ones_like(token)], 1)
+            outputs = graphs["decode"](
+                input_ids=token, attention_mask=mask, position_ids=positions(mask)[:, -1:], past_key_values=cache
+            )
+        else:
+            outputs = graphs["decode"](decoder_input_ids=token, past_key_values=cache, **encoded)
+
+
+@pytest.mark.parametrize("mask", ["full", "padded"])
+def test_greedy_decoding_in_onnx_gives_the_tokens_of_generate(in_onnx, family, mask):
+    model = make_shallow(family)
+    inputs = make_inputs(family, 4, 10, 10, mask)
+    inputs.pop("decoder_input_ids", None)
+    # random models repeat one token for ever, which a wrong cache would get right as well: no token may come again
+    expected = model.generate(**inputs, max_new_tokens=12, do_sample=False, eos_token_id=None, no_repeat_ngram_size=1)
+    start = getattr(model.config, "decoder_start_token_id", None)
+    assert torch.equal(generate_in_onnx(in_onnx(family), family, inputs, start, 12), expected)
+
+
+@pytest.fixture(scope="module")
+def storyteller():
+    """A GPT that has learnt the embedded stories' grammar, its tokenizer and stories it has not seen."""
+    stories = make_stories(stories=1000, held_out=100)
+    tokenizer = train_tokenizer(stories["train"]["text"], "bpe", 400, 128, show_progress=False)
+    rows = pack_texts(stories["train"], tokenizer, 128).with_format("torch")
+    model = make_gpt(
+        vocab_size=len(tokenizer), hidden_size=64, intermediate_size=256, max_position_embeddings=128,
+        initializer_range=0.02, use_cache=False,
+    )  # fmt: skip
+    optimizer = torch.optim.AdamW(model.parameters(), lr=4e-3)
+    model.train()
+    for _ in range(3):
+        for batch in rows.shuffle(seed=0).iter(batch_size=16):
+            model(**batch).loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    return model.eval(), tokenizer, stories["validation"]["text"]
+
+
+class InOnnxRuntime(torch.nn.Module):
+    """An exported model in the form that `evaluate_language_model` takes."""
+
+    device = torch.device("cpu")
+
+    def __init__(self, exported):
+        super().__init__()
+        self.exported, self.config = exported, exported.config
+
+    def forward(self, input_ids, use_cache):
+        return self.exported(input_ids=input_ids)
+
+
+def test_int8_weights_cost_little_loss_and_take_a_quarter_of_the_space(storyteller, exporters, tmp_path):
+    model, tokenizer, texts = storyteller
+    shapes = {"input_ids": {0: Dim("batch"), 1: Dim("length", max=128)}}
+    int8 = exporters.OnnxRuntimeQuantizer(exporters.OnnxRuntimeDynamicConfig())
+    config = exporters.OnnxConfig(dynamic_shapes=shapes, quantizer=int8)
+    example = {"input_ids": torch.ones(2, 9, dtype=torch.long)}
+    exporters.OnnxExporter().export(model, example, config).save_pretrained(tmp_path / "int8")
+    quantized = exporters.ExportedModel.from_pretrained(tmp_path / "int8")
+
+    before = evaluate_language_model(model, tokenizer, texts)["loss"]
+    after = evaluate_language_model(InOnnxRuntime(quantized), tokenizer, texts)["loss"]
+    assert before < 0.6  # nats a token, of log(400) = 6: it has something to lose
+    assert before != after
+    assert after == pytest.approx(before, abs=0.005)
+
+    weights = [value.const_value for value in quantized.program.graph.initializers.values()]
+    matrices = [weight for weight in weights if len(weight.shape) == 2]
+    assert {str(weight.dtype) for weight in matrices} == {"INT8", "UINT8"}  # UINT8: embeddings, and the tied head
+    assert sum(math.prod(weight.shape) for weight in matrices) == sum(
+        p.numel() for p in model.parameters() if p.dim() == 2
+    )
+    model.save_pretrained(tmp_path / "float32")
+    size = (tmp_path / "int8" / "model.onnx.data").stat().st_size
+    assert size < 0.3 * (tmp_path / "float32" / "model.safetensors").stat().st_size
