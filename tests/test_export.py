@@ -21,15 +21,6 @@ TOLERANCE = {"atol": 1e-4, "rtol": 0}
 SHALLOW = {"gpt": {}, "transformer": {"encoder_layers": 1, "decoder_layers": 2}}  # each layer costs seconds in ONNX
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """On tensors as small as these, two threads of a busy machine mostly wait for each other."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 def make_inputs(family: str, batch: int, source: int, target: int, mask: str) -> dict[str, torch.Tensor]:
     """Random ids: (batch, target) for the GPT, both sides for the encoder-decoder.
 
