@@ -161,7 +161,8 @@ def pack_texts(
         raise ValueError(f"`block_size` must be at least 2, got {block_size}.")
 
     def pack(batch: dict) -> dict:
-        ids = [[*row, tokenizer.eos_token_id] for row in tokenizer(batch["text"])["input_ids"]]
+        rows = tokenizer(batch["text"], verbose=False)["input_ids"]  # texts may be longer than a row: no warning
+        ids = [[*row, tokenizer.eos_token_id] for row in rows]
         stream = list(chain.from_iterable(ids))
         first = set(accumulate((len(row) for row in ids[:-1]), initial=0))
         rows = {"input_ids": [], "labels": [], "position_ids": []}

@@ -87,7 +87,7 @@ def evaluate_language_model(
         raise ValueError(f"`stride` must be between 1 and `block_size` - 1 ({block_size - 1}), got {stride}.")
     start = time.perf_counter()
     windows = []  # text, its window's ids, how many of the last ones are counted
-    for text, ids in enumerate(tokenizer(list(texts))["input_ids"]):
+    for text, ids in enumerate(tokenizer(list(texts), verbose=False)["input_ids"]):
         ids = [*ids, tokenizer.eos_token_id]
         counted = 1  # <s> is given
         for begin in range(0, len(ids), stride):

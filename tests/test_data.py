@@ -113,6 +113,13 @@ def test_packing_predicts_every_token_once(texts, block_size):
     assert len(stream) == len(expected) + len(texts)
 
 
+def test_a_text_longer_than_the_model_is_packed_without_a_warning(caplog):
+    tokenizer = train_tokenizer(["abc" * 30], "char", 20, 16)  # `model_max_length` 16
+    rows = pack_texts(Dataset.from_dict({"text": ["abc" * 30]}), tokenizer, 16)
+    assert len(rows) > 5
+    assert not caplog.records
+
+
 def test_packed_positions_start_again_with_each_text():
     packed = pack_texts(Dataset.from_dict({"text": ["abc", "de"]}), CHARS, 12)
     (row,) = packed
