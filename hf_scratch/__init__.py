@@ -4,6 +4,8 @@
 Importing the package registers both with the Auto classes and brings `pipeline("translation")` back.
 """
 
+import importlib
+
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
 from .models.configuration_scratch_gpt import ScratchGPTConfig
@@ -25,6 +27,13 @@ AutoConfig.register("scratch_transformer", ScratchTransformerConfig, exist_ok=Tr
 AutoModel.register(ScratchTransformerConfig, ScratchTransformerModel, exist_ok=True)
 AutoModelForSeq2SeqLM.register(ScratchTransformerConfig, ScratchTransformerForConditionalGeneration, exist_ok=True)
 register_translation_pipeline()
+
+
+def __getattr__(name: str):
+    if name in ("convert", "presets"):  # not at once: the converters take GPT-2's and Marian's modules along
+        return importlib.import_module(f".{name}", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 __all__ = [
     "ScratchGPTConfig",

@@ -84,6 +84,9 @@ class LanguageModelArguments(DataArguments):
     attend_across_texts: bool = field(
         default=False, metadata={"help": "Let packed texts see each other, as GPT-2's training does."}
     )
+    answer_after: str | None = field(
+        default=None, metadata={"help": "Texts are a question, this and an answer: report how many answers are right."}
+    )
 
 
 def parse_arguments(*dataclass_types: type, args: list[str] | None = None) -> tuple[tuple, str]:
@@ -140,21 +143,29 @@ def _nearest(name: str, names: list[str], prefix: str = "") -> str:
     return f". Did you mean {prefix}{close[0]}?" if close else ""
 
 
+def parse_pairs(pairs: str | dict | None, name: str) -> dict[str, Any]:
+    """`a=1,b=2`, JSON, or a dictionary as it is, as a dictionary. `name` is the argument's, for the error.
+
+    Raises:
+        ValueError: text that is neither form.
+    """
+    if not isinstance(pairs, str):
+        return pairs or {}
+    if pairs.lstrip().startswith("{"):
+        return json.loads(pairs)
+    parts = [pair.partition("=") for pair in pairs.split(",")]
+    if not all(equals for _, equals, _ in parts):
+        raise ValueError(f"`{name}` must be JSON or a=1,b=2; got {pairs!r}.")
+    return {key.strip(): yaml.safe_load(value) for key, _, value in parts}
+
+
 def parse_overrides(overrides: str | dict | None, config_class: type) -> dict[str, Any]:
     """`config_overrides` as a dictionary of the config's fields.
 
     Raises:
         ValueError: a field that the config does not have (with the nearest name), or text that is neither form.
     """
-    if overrides is None:
-        return {}
-    if isinstance(overrides, str) and overrides.lstrip().startswith("{"):
-        overrides = json.loads(overrides)
-    elif isinstance(overrides, str):
-        pairs = [pair.partition("=") for pair in overrides.split(",")]
-        if not all(equals for _, equals, _ in pairs):
-            raise ValueError(f"`config_overrides` must be JSON or a=1,b=2; got {overrides!r}.")
-        overrides = {name.strip(): yaml.safe_load(value) for name, _, value in pairs}
+    overrides = parse_pairs(overrides, "config_overrides")
     fields = list(config_class.__dataclass_fields__) + list(config_class.attribute_map)
     for name in overrides:
         if name not in fields:

@@ -9,7 +9,7 @@ from pathlib import Path
 from datasets import Dataset, DatasetDict, load_dataset
 from torch.utils.data import Sampler
 
-EMBEDDED = ("embedded:numbers", "embedded:stories")
+EMBEDDED = ("embedded:numbers", "embedded:stories", "embedded:multiplication")
 
 
 def load_splits(
@@ -24,7 +24,8 @@ def load_splits(
 
     Args:
         dataset_name: a Hub id, a folder laid out like one (splits known by their file names), or one of the embedded
-            sets, which need no network: "embedded:numbers" (en, de) and "embedded:stories" (text).
+            sets, which need no network: "embedded:numbers" (en, de), "embedded:stories" and
+            "embedded:multiplication" (text).
         dataset_config_name: the Hub dataset's configuration.
         train_file, validation_file, test_file: JSON or JSON-lines files, in place of `dataset_name`.
 
@@ -38,8 +39,9 @@ def load_splits(
         raise ValueError("Give either `dataset_name`, or `train_file`, `validation_file` and `test_file`.")
     if dataset_name is not None and dataset_name.startswith("embedded:"):
         if dataset_name not in EMBEDDED:
-            raise ValueError(f"`dataset_name` is {dataset_name!r}; the embedded sets are {' and '.join(EMBEDDED)}.")
-        splits = make_numbers() if dataset_name == "embedded:numbers" else make_stories()
+            raise ValueError(f"`dataset_name` is {dataset_name!r}; the embedded sets are {', '.join(EMBEDDED)}.")
+        make = {"numbers": make_numbers, "stories": make_stories, "multiplication": make_multiplication}
+        splits = make[dataset_name.removeprefix("embedded:")]()
     elif dataset_name is not None:
         if dataset_name.startswith((".", "/", "~")) and not Path(dataset_name).expanduser().is_dir():
             raise FileNotFoundError(f"`dataset_name` is {dataset_name!r}, but there is no such folder.")
@@ -294,6 +296,24 @@ def make_stories(stories: int = 3000, held_out: int = 150, seed: int = 0) -> Dat
 
     unique = list(dict.fromkeys(story() for _ in range(stories)))
     return _split([{"text": text} for text in unique], held_out)
+
+
+def make_multiplication(digits: int = 2, held_out: int = 500, seed: int = 0) -> DatasetDict:
+    """All products of two numbers of `digits` digits, `{"text": "07*12=0084"}`: the task of gpt-playground.
+
+    A product that is held out is so in both orders.
+    """
+    factors = range(10**digits)
+    pairs = [(a, b) for a in factors for b in range(a + 1)]
+    random.Random(seed).shuffle(pairs)
+
+    def rows(pairs: list[tuple[int, int]]) -> Dataset:
+        orders = [order for a, b in pairs for order in dict.fromkeys(((a, b), (b, a)))]
+        texts = [f"{a:0{digits}}*{b:0{digits}}={a * b:0{2 * digits}}" for a, b in orders]
+        return Dataset.from_dict({"text": texts})
+
+    parts = {"test": pairs[:held_out], "validation": pairs[held_out : 2 * held_out], "train": pairs[2 * held_out :]}
+    return DatasetDict({name: rows(part) for name, part in parts.items()})
 
 
 def _split(rows: list[dict], held_out: int) -> DatasetDict:

@@ -121,3 +121,34 @@ def evaluate_language_model(
         "tokens": tokens,
         "seconds": seconds,
     }
+
+
+@torch.inference_mode()
+def evaluate_answers(
+    model: PreTrainedModel, tokenizer, texts: Sequence[str], separator: str, batch_size: int = 200
+) -> dict:
+    """How often greedy decoding goes on after `separator` exactly as the text does.
+
+    Args:
+        texts: question, separator, answer; the first separator counts.
+
+    Returns:
+        `{"accuracy": the fraction that is right to the last character, "answers": how many}`.
+
+    Raises:
+        ValueError: a text without the separator.
+    """
+    without = next((text for text in texts if separator not in text), None)
+    if without is not None:
+        raise ValueError(f"`answer_after` is {separator!r}, which is not in the text {without!r}.")
+    model.eval()
+    questions = [text[: text.index(separator) + len(separator)] for text in texts]
+    right = 0
+    for begin in tqdm(range(0, len(texts), batch_size), desc="answering", unit=" batches"):
+        rows = slice(begin, begin + batch_size)
+        inputs = tokenizer(questions[rows], padding=True, padding_side="left", return_tensors="pt").to(model.device)
+        longest = max(len(ids) for ids in tokenizer(list(texts[rows]))["input_ids"])
+        output = model.generate(**inputs, do_sample=False, max_new_tokens=longest - inputs["input_ids"].shape[1] + 1)
+        decoded = tokenizer.batch_decode(output, skip_special_tokens=True)
+        right += sum(answer == text for answer, text in zip(decoded, texts[rows], strict=True))
+    return {"accuracy": right / len(texts), "answers": len(texts)}

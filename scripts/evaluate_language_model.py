@@ -15,7 +15,7 @@ import hf_scratch  # noqa: F401  registers the models
 from hf_scratch.arguments import parse_arguments
 from hf_scratch.checkpoints import load_checkpoint
 from hf_scratch.data import load_splits, take_texts
-from hf_scratch.evaluation import evaluate_language_model
+from hf_scratch.evaluation import evaluate_answers, evaluate_language_model
 from hf_scratch.tokenization import check_fits, report_unknown
 
 
@@ -28,6 +28,9 @@ class EvaluationArguments:
     text_column: str = field(default="text", metadata={"help": "The column with the text."})
     block_size: int | None = field(default=None, metadata={"help": "Tokens at a time. Default: the model's longest."})
     stride: int | None = field(default=None, metadata={"help": "Of the windows. Default: half of block_size."})
+    answer_after: str | None = field(
+        default=None, metadata={"help": "Texts are a question, this and an answer: count the right answers."}
+    )
     batch_size: int = field(default=32, metadata={"help": "Windows at a time."})
     max_samples: int | None = field(default=None, metadata={"help": "Evaluate on so many rows only."})
     device: str = field(default="cpu", metadata={"help": "cpu, cuda, ..."})
@@ -45,6 +48,8 @@ def main():
     check_fits(tokenizer, model.config.vocab_size)
     report_unknown(tokenizer, rows["text"], args.test_file)
     result = evaluate_language_model(model, tokenizer, rows["text"], args.batch_size, args.block_size, args.stride)
+    if args.answer_after is not None:
+        result |= evaluate_answers(model, tokenizer, rows["text"], args.answer_after)
     if args.json:
         Path(args.json).write_text(json.dumps(result, indent=2) + "\n")
     print(json.dumps(result, indent=2))

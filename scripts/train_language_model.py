@@ -22,7 +22,7 @@ from hf_scratch.arguments import LanguageModelArguments, ModelArguments, parse_a
 from hf_scratch.cards import write_language_model_card
 from hf_scratch.checkpoints import load_checkpoint, new_run
 from hf_scratch.data import load_from_arguments, pack_texts, take_texts
-from hf_scratch.evaluation import evaluate_language_model
+from hf_scratch.evaluation import evaluate_answers, evaluate_language_model
 from hf_scratch.plots import plot_learning_curve
 from hf_scratch.tokenization import check_fits, report_unknown, train_tokenizer
 from hf_scratch.training import LanguageModelTrainer, TimeLimit, keep_better_weights, prepare_arguments
@@ -121,6 +121,9 @@ def main():
             if name in texts:
                 kept = trainer.accelerator.unwrap_model(trainer.model)
                 results[name] = evaluate_language_model(kept, tokenizer, texts[name]["text"])
+                if data_args.answer_after is not None:
+                    rows = texts[name]["text"]
+                    results[name] |= evaluate_answers(kept, tokenizer, rows, data_args.answer_after)
                 trainer.log_metrics(name, results[name])
                 trainer.save_metrics(name, results[name])
         plot_learning_curve(trainer.state.log_history, args.output_dir)

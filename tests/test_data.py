@@ -50,12 +50,23 @@ def test_stories_are_the_same_each_time_and_held_out():
     assert not set(splits["train"]["text"]) & set(splits["test"]["text"])
 
 
+def test_products_are_right_and_held_out_in_both_orders():
+    splits = load_splits("embedded:multiplication")
+    factors = {}
+    for name, rows in splits.items():
+        assert all(len(text) == 10 and int(text[:2]) * int(text[3:5]) == int(text[6:]) for text in rows["text"])
+        factors[name] = {frozenset((text[:2], text[3:5])) for text in rows["text"]}
+    assert sum(len(rows) for rows in splits.values()) == 100**2
+    assert not factors["train"] & (factors["validation"] | factors["test"])
+    assert not factors["validation"] & factors["test"]
+
+
 @pytest.mark.parametrize(
     ("kwargs", "message"),
     [
         ({}, "either `dataset_name`"),
         ({"dataset_name": "embedded:numbers", "train_file": "x"}, "either `dataset_name`"),
-        ({"dataset_name": "embedded:poems"}, "embedded:numbers and embedded:stories"),
+        ({"dataset_name": "embedded:poems"}, "embedded:numbers, embedded:stories"),
         ({"dataset_name": "./nowhere"}, "'./nowhere'"),
         ({"train_file": "nowhere.jsonl"}, "'nowhere.jsonl'"),
     ],

@@ -4,7 +4,7 @@ import pytest
 import torch
 from conftest import make_gpt
 
-from hf_scratch.evaluation import evaluate_language_model, score_translations
+from hf_scratch.evaluation import evaluate_answers, evaluate_language_model, score_translations
 from hf_scratch.metrics import BitsPerByte, ChrF, SacreBleu
 from hf_scratch.tokenization import train_tokenizer
 
@@ -64,3 +64,34 @@ def test_a_language_model_is_charged_for_each_token_once():
     assert windows["tokens"] == tokens
     with pytest.raises(ValueError, match="`stride` must be between 1 and `block_size` - 1"):
         evaluate_language_model(model, tokenizer, texts, block_size=16, stride=16)
+
+
+class Oracle:
+    """Answers "a+b=" by the sum, but for 7+7."""
+
+    device = torch.device("cpu")
+
+    def __init__(self, tokenizer):
+        self.tokenizer = tokenizer
+
+    def eval(self):
+        pass
+
+    def generate(self, input_ids, attention_mask, **kwargs):
+        rows = []
+        for ids in input_ids:
+            question = self.tokenizer.decode(ids, skip_special_tokens=True)
+            a, b = question.rstrip("=").split("+")
+            answer = str(int(a) + int(b) + (question == "7+7="))
+            ids = self.tokenizer(answer.ljust(3, "x"), add_special_tokens=False)["input_ids"][: len(answer)]
+            rows.append([*ids, *[self.tokenizer.eos_token_id] * (3 - len(ids))])
+        return torch.cat([input_ids, torch.tensor(rows)], dim=1)
+
+
+def test_answers_are_right_to_the_last_character():
+    tokenizer = train_tokenizer(["0123456789+=x"], "char", 30, 40, show_progress=False)
+    texts = ["1+2=3", "12+5=17", "7+7=14", "9+9=18"]
+    result = evaluate_answers(Oracle(tokenizer), tokenizer, texts, "=", batch_size=3)
+    assert result == {"accuracy": 0.75, "answers": 4}
+    with pytest.raises(ValueError, match="answer_after"):
+        evaluate_answers(Oracle(tokenizer), tokenizer, ["1+2"], "=")

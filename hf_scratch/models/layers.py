@@ -4,7 +4,6 @@
 Shapes are written as (batch, length, width); `heads * head_dim` need not equal the width.
 """
 
-import math
 import sys
 from collections.abc import Callable
 
@@ -195,7 +194,7 @@ class SinusoidalPositionalEmbedding(nn.Module):
         """The table (num_positions, width), sine on even and cosine on odd columns."""
         position = torch.arange(self.num_positions, dtype=torch.float32)[:, None]
         even = torch.arange(0, self.width, 2, dtype=torch.float32)
-        angle = position * torch.exp(even * (-math.log(10000.0) / self.width))
+        angle = position / 10000.0 ** (even / self.width)
         table = torch.zeros(self.num_positions, self.width)
         table[:, 0::2] = angle.sin()
         table[:, 1::2] = angle.cos()[:, : self.width // 2]

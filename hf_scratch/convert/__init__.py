@@ -1,0 +1,8 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""The five articles', GPT-2's and Marian's checkpoints in, GPT-2 and Marian folders out: the same functions."""
+
+from .articles import from_article
+from .gpt2 import from_gpt2, to_gpt2
+from .marian import from_marian, to_marian
+
+__all__ = ["from_article", "from_gpt2", "from_marian", "to_gpt2", "to_marian"]

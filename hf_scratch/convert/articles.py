@@ -1,0 +1,289 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""Checkpoints of five build-a-Transformer articles, as models of ours that compute the same function.
+
+What an article does otherwise is algebra, and is folded into the weights: separate heads are rows of one projection,
+scores over sqrt(d_model) a smaller query projection, an unbiased variance a smaller gain.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+
+import torch
+from transformers import AttentionInterface, GenerationConfig, PreTrainedConfig, PreTrainedModel
+from transformers.utils import logging
+
+from ..models.modeling_scratch_gpt import ScratchGPTForCausalLM, ScratchGPTModel
+from ..models.modeling_scratch_transformer import ScratchTransformerForConditionalGeneration
+from ..presets import make_preset
+
+logger = logging.get_logger(__name__)
+
+State = dict[str, torch.Tensor]
+
+
+class _Reader:
+    """Takes tensors out of an article's state dict by name, and remembers what was not there or of another shape."""
+
+    def __init__(self, state: Mapping[str, torch.Tensor]):
+        self.state = state
+        self.left = set(state)
+        self.missing: list[str] = []
+        self.misshapen: list[str] = []
+
+    def take(self, name: str, *shape: int) -> torch.Tensor:
+        """The tensor `name`; zeros in its place where it does not fit, so that all problems are found at once."""
+        self.left.discard(name)
+        tensor = self.state.get(name)
+        if tensor is None:
+            self.missing.append(name)
+        elif tuple(tensor.shape) != shape:
+            self.misshapen.append(f"{name} is {tuple(tensor.shape)}, but the hyperparameters make it {shape}")
+        else:
+            return tensor.detach()
+        return torch.zeros(shape)
+
+    def linear(self, name: str, target: str, rows: int, columns: int, bias: bool = True) -> State:
+        """`name`.weight (rows, columns) and `name`.bias (rows), under the name `target`."""
+        state = {f"{target}.weight": self.take(f"{name}.weight", rows, columns)}
+        return state | ({f"{target}.bias": self.take(f"{name}.bias", rows)} if bias else {})
+
+    def norm(self, name: str, target: str, width: int, gain: str = "weight", shift: str = "bias") -> State:
+        """A LayerNorm's gain and shift (width), whatever they are called."""
+        gains, shifts = self.take(f"{name}.{gain}", width), self.take(f"{name}.{shift}", width)
+        return {f"{target}.weight": gains, f"{target}.bias": shifts}
+
+    def drop(self, is_buffer: Callable[[str], bool]) -> None:
+        """Leave out masks and tables, which are computed anew."""
+        self.left = {name for name in self.left if not is_buffer(name)}
+
+    def check(self, source: str) -> None:
+        """Raise ValueError with all that does not fit."""
+        problems = []
+        for title, names in (("missing", self.missing), ("not of this article", sorted(self.left))):
+            if names:
+                more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+                problems.append(f"{title}: {', '.join(names[:8])}{more}")
+        problems += self.misshapen[:8]
+        if problems:
+            raise ValueError(
+                f"The state dict is not that of {source!r} with these hyperparameters: {'; '.join(problems)}."
+            )
+
+
+def _gpt_playground(read: _Reader, config: PreTrainedConfig) -> State:
+    width, inner = config.hidden_size, config.intermediate_size
+    state = {
+        "model.embed_tokens.weight": read.take("transformer.emb.weight", config.vocab_size, width),
+        "model.embed_positions.weight": read.take("transformer.pos.weight", config.max_position_embeddings, width),
+        "lm_head.weight": read.take("head.weight", config.vocab_size, width),
+        **read.norm("transformer.ln", "model.norm", width),
+    }
+    for i in range(config.num_hidden_layers):
+        theirs, ours = f"transformer.attention.{i}", f"model.layers.{i}"
+        packed = read.linear(f"{theirs}.attn.attention", "packed", 3 * width, width)
+        for kind in ("weight", "bias"):  # queries, keys and values are the thirds of one projection
+            for name, part in zip("qkv", packed[f"packed.{kind}"].chunk(3), strict=True):
+                state[f"{ours}.self_attn.{name}_proj.{kind}"] = part
+        state |= read.linear(f"{theirs}.attn.fc", f"{ours}.self_attn.o_proj", width, width)
+        state |= read.norm(f"{theirs}.ln1", f"{ours}.self_attn_norm", width)
+        state |= read.norm(f"{theirs}.ln2", f"{ours}.feed_forward_norm", width)
+        state |= read.linear(f"{theirs}.fc1", f"{ours}.feed_forward.fc1", inner, width)
+        state |= read.linear(f"{theirs}.fc2", f"{ours}.feed_forward.fc2", width, inner)
+    read.drop(lambda name: name.endswith(".attn.bias"))  # the causal mask
+    return state
+
+
+def _tinystories_notes(read: _Reader, config: PreTrainedConfig) -> State:
+    width, inner, head = config.hidden_size, config.intermediate_size, config.head_dim
+    # the notes' `LanguageModel` holds a `Transformer`; that one alone is an encoder without a head
+    prefix, target = ("", "")
+    if any(name.startswith("transformer.") for name in read.state):
+        prefix, target = "transformer.", "model."
+    tokens, positions = f"{prefix}embeddings.token_embd.weight", f"{prefix}embeddings.pos_embd.weight"
+    state = {
+        f"{target}embed_tokens.weight": read.take(tokens, config.vocab_size, width),
+        f"{target}embed_positions.weight": read.take(positions, config.max_position_embeddings, width),
+        **read.norm(f"{prefix}embeddings.layer_norm", f"{target}embed_norm", width),
+    }
+    if prefix:
+        state |= read.linear("classifier", "lm_head", config.vocab_size, width)
+    for i in range(config.num_hidden_layers):
+        theirs, ours = f"{prefix}transformer_layers.{i}", f"{target}layers.{i}"
+        heads = [f"{theirs}.mha.attention_heads.{j}" for j in range(config.num_attention_heads)]
+        for name in ("query", "key", "value"):  # a head's projection is some rows of ours
+            rows = [read.take(f"{each}.{name}.weight", head, width) for each in heads]
+            state[f"{ours}.self_attn.{name[0]}_proj.weight"] = torch.cat(rows)
+        state |= read.linear(f"{theirs}.mha.linear_proj", f"{ours}.self_attn.o_proj", width, width)
+        state |= read.norm(f"{theirs}.layer_norm_1", f"{ours}.self_attn_norm", width)
+        state |= read.norm(f"{theirs}.layer_norm_2", f"{ours}.feed_forward_norm", width)
+        state |= read.linear(f"{theirs}.ffn.layer1", f"{ours}.feed_forward.fc1", inner, width)
+        state |= read.linear(f"{theirs}.ffn.layer2", f"{ours}.feed_forward.fc2", width, inner)
+    read.drop(lambda name: name.endswith(".tril"))  # the causal mask
+    return state
+
+
+def _attention(read: _Reader, theirs: str, ours: str, config: PreTrainedConfig, names: str) -> State:
+    """An attention block whose projections `names` are those of queries, keys, values and output, in this order."""
+    width, heads = config.d_model, config.encoder_attention_heads
+    head = config.head_dim or width // heads
+    values = heads * (config.v_head_dim or head)
+    q, k, v, o = names.split()
+    state = {}
+    for name, target, rows in ((q, "q_proj", heads * head), (k, "k_proj", heads * head), (v, "v_proj", values)):
+        state |= read.linear(f"{theirs}.{name}", f"{ours}.{target}", rows, width, config.attention_bias)
+    return state | read.linear(f"{theirs}.{o}", f"{ours}.o_proj", width, values, config.attention_output_bias)
+
+
+def _annotated_seq2seq(read: _Reader, config: PreTrainedConfig) -> State:
+    width, inner = config.d_model, config.encoder_ffn_dim
+    state = read.linear("linear", "lm_head", config.decoder_vocab_size, width)
+    for stack, size in (("encoder", config.vocab_size), ("decoder", config.decoder_vocab_size)):
+        state[f"model.{stack}.embed_tokens.weight"] = read.take(f"{stack}.embeddings.embedding.weight", size, width)
+        blocks = {"maskmultihead": "self_attn", "multihead": "cross_attn"}
+        if stack == "encoder":
+            blocks = {"multihead": "self_attn"}
+        for i in range(config.encoder_layers):
+            theirs, ours = f"{stack}.stack.{i}", f"model.{stack}.layers.{i}"
+            for name, target in blocks.items():
+                state |= _attention(read, f"{theirs}.{name}", f"{ours}.{target}", config, "wq wk wv wo")
+            state |= read.linear(f"{theirs}.feedforward.w1", f"{ours}.feed_forward.fc1", inner, width)
+            state |= read.linear(f"{theirs}.feedforward.w2", f"{ours}.feed_forward.fc2", width, inner)
+            for j, target in enumerate([*blocks.values(), "feed_forward"], start=1):
+                norm = read.norm(f"{theirs}.norm{j}", f"{ours}.{target}_norm", width, "gamma", "beta")
+                gain = norm[f"{ours}.{target}_norm.weight"]
+                norm[f"{ours}.{target}_norm.weight"] = (gain.double() * math.sqrt((width - 1) / width)).to(gain.dtype)
+                state |= norm
+    read.drop(lambda name: name.endswith(".pos_encodings.pos_encodings"))  # the paper's sinusoids, (1, maxlen, dm)
+    return state
+
+
+def _gelu_seq2seq(read: _Reader, config: PreTrainedConfig) -> State:
+    width, inner, names = config.d_model, config.encoder_ffn_dim, "queries keys values fc"
+
+    def encoder_block(theirs: str, ours: str, attention: str) -> State:
+        block = _attention(read, f"{theirs}.attention", f"{ours}.{attention}", config, names)
+        block |= read.linear(f"{theirs}.feed_forward.0", f"{ours}.feed_forward.fc1", inner, width)
+        block |= read.linear(f"{theirs}.feed_forward.2", f"{ours}.feed_forward.fc2", width, inner)
+        block |= read.norm(f"{theirs}.layer_norm1", f"{ours}.{attention}_norm", width)
+        return block | read.norm(f"{theirs}.layer_norm2", f"{ours}.feed_forward_norm", width)
+
+    state = {}
+    for stack, size in _stacks(read, config):
+        state[f"model.{stack}.embed_tokens.weight"] = read.take(f"{stack}.embed.weight", size, width)
+        for i in range(config.encoder_layers):
+            ours = f"model.{stack}.layers.{i}"
+            if stack == "encoder":
+                state |= encoder_block(f"encoder.encoder_layers.{i}", ours, "self_attn")
+                continue
+            theirs = f"decoder.decoder_layer.{i}"
+            state |= _attention(read, f"{theirs}.attention", f"{ours}.self_attn", config, names)
+            state |= read.norm(f"{theirs}.layer_norm", f"{ours}.self_attn_norm", width)
+            state |= encoder_block(f"{theirs}.encoder_block", ours, "cross_attn")
+        if stack == "decoder":
+            state |= read.linear("decoder.fc", "lm_head", size, width)
+    for name, tensor in state.items():
+        if ".q_proj." in name:  # scores over sqrt(d_model), where ours are over sqrt(d_model / heads)
+            state[name] = (tensor.double() / math.sqrt(config.encoder_attention_heads)).to(tensor.dtype)
+    # the article does not define its `PositionalEncoding`: the paper's sinusoids are meant
+    read.drop(lambda name: ".position_embed." in name)
+    return state
+
+
+def sum_of_values(module, query, key, value, attention_mask, **kwargs) -> tuple[torch.Tensor, None]:
+    """The "attention" of gelu-seq2seq's code: the sum of all values, whatever the scores and the mask.
+
+    Shapes as for `eager_attention_forward`. Without a cache only: later tokens count as well as earlier ones.
+    """
+    return value.sum(2, keepdim=True).expand(-1, -1, query.shape[2], -1).transpose(1, 2), None
+
+
+AttentionInterface.register("sum_of_values", sum_of_values)
+
+
+def _paper_seq2seq(read: _Reader, config: PreTrainedConfig) -> State:
+    width, inner, names = config.d_model, config.encoder_ffn_dim, "w_q w_k w_v w_combination"
+    state = {}
+    for stack, size in _stacks(read, config):
+        state[f"model.{stack}.embed_tokens.weight"] = read.take(f"{stack}.embedding.weight", size, width)
+        blocks = {"attention": "self_attn"}
+        if stack == "decoder":
+            blocks["cross_attention"] = "cross_attn"
+            state |= read.linear("decoder.linear", "lm_head", size, width)
+        for i in range(config.encoder_layers):
+            theirs, ours = f"{stack}.layers.{i}", f"model.{stack}.layers.{i}"
+            for name, target in blocks.items():
+                state |= _attention(read, f"{theirs}.{name}", f"{ours}.{target}", config, names)
+            state |= read.linear(f"{theirs}.ffn.fc1", f"{ours}.feed_forward.fc1", inner, width)
+            state |= read.linear(f"{theirs}.ffn.fc2", f"{ours}.feed_forward.fc2", width, inner)
+            for j, target in enumerate([*blocks.values(), "feed_forward"], start=1):
+                state |= read.norm(f"{theirs}.norm{j}", f"{ours}.{target}_norm", width, "gamma", "beta")
+    return state
+
+
+def _stacks(read: _Reader, config: PreTrainedConfig) -> list[tuple[str, int]]:
+    """(name, vocabulary) of the stacks that are there: the encoder may come alone."""
+    stacks = [("encoder", config.vocab_size), ("decoder", config.decoder_vocab_size)]
+    return stacks if any(name.startswith("decoder.") for name in read.state) else stacks[:1]
+
+
+# what reads an article's weights, and how a name ends that only its state dict has
+ARTICLES = {
+    "gpt-playground": (_gpt_playground, "transformer.emb.weight"),
+    "annotated-seq2seq": (_annotated_seq2seq, "encoder.embeddings.embedding.weight"),
+    "gelu-seq2seq": (_gelu_seq2seq, "encoder.embed.weight"),
+    "paper-seq2seq": (_paper_seq2seq, "encoder.embedding.weight"),
+    "tinystories-notes": (_tinystories_notes, "embeddings.token_embd.weight"),
+}
+
+
+def from_article(source: str, state_dict: Mapping[str, torch.Tensor], **hyperparameters) -> PreTrainedModel:
+    """A model of ours that computes the same function as an article's trained model.
+
+    Args:
+        source: "gpt-playground", "annotated-seq2seq", "gelu-seq2seq", "paper-seq2seq" or "tinystories-notes".
+        state_dict: names as the article's modules give them, with or without DataParallel's "module.".
+        hyperparameters: those of the article's own constructor (see `hf_scratch.presets`).
+
+    Returns:
+        `ScratchGPTForCausalLM`, `ScratchTransformerForConditionalGeneration`, or for the notes' `Transformer` without
+        its classifier `ScratchGPTModel`; in evaluation mode, in the weights' dtype. None of the encoder-decoders says
+        which ids start and end a sentence: set them in `config` and `generation_config` before `generate()`.
+
+    Raises:
+        ValueError: another article's weights, missing, superfluous or misshapen ones, unfit hyperparameters.
+    """
+    config = make_preset(source, **hyperparameters)
+    if state_dict and all(name.startswith("module.") for name in state_dict):
+        state_dict = {name.removeprefix("module."): tensor for name, tensor in state_dict.items()}
+    read_weights, signature = ARTICLES[source]
+    if not any(name.endswith(signature) for name in state_dict):
+        others = [other for other, (_, name) in ARTICLES.items() if any(key.endswith(name) for key in state_dict)]
+        looks = (
+            f"It looks like {others[0]!r}." if others else f"Its first names are {', '.join(list(state_dict)[:5])}."
+        )
+        raise ValueError(f"The state dict is not that of {source!r}: it has no {signature}. {looks}")
+    reader = _Reader(state_dict)
+    state = read_weights(reader, config)
+    reader.check(source)
+
+    model_class = ScratchTransformerForConditionalGeneration if config.is_encoder_decoder else ScratchGPTForCausalLM
+    if source == "tinystories-notes" and "lm_head.weight" not in state:
+        model_class = ScratchGPTModel
+    model = model_class(config).to(next(iter(state.values())).dtype)
+    fresh, _ = model.load_state_dict(state, strict=False)
+    if fresh:
+        logger.warning(
+            f"The state dict holds the encoder of {source!r} alone. Freshly initialised, and to be trained: "
+            f"{', '.join(fresh)}."
+        )
+    if source == "gelu-seq2seq":
+        logger.warning(
+            "The attention of 'gelu-seq2seq' sums all values without their weights (its einsum is 'bhqk,bvhd->bqhd'), "
+            "and its decoder adds the cross-attention's output to the encoder's states. The converted model weights "
+            "the values and adds them to the decoder's states, as the paper does, and so computes another function. "
+            "`model.set_attn_implementation('sum_of_values')` gives the article's own sums, with which the encoder "
+            "and the decoder's self-attention are exact."
+        )
+    if source == "gpt-playground":  # its `generate` goes on past the block size
+        model.generation_config = GenerationConfig(slide_window=True)
+    return model.eval()

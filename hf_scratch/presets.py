@@ -1,0 +1,175 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""The models of five build-a-Transformer articles, as configurations of ours.
+
+Each function takes its article's own constructor arguments, under their names and with their defaults, and gives the
+configuration of the same model:
+`make_preset("annotated-seq2seq", vocab_enc=8000, vocab_dec=8000, maxlen=128, pad_id=0)`.
+"""
+
+import inspect
+
+from transformers import PreTrainedConfig
+
+from .models.configuration_scratch_gpt import ScratchGPTConfig
+from .models.configuration_scratch_transformer import ScratchTransformerConfig
+
+
+def gpt_playground(
+    n_layer: int, n_head: int, embedding_dim: int, vocab_size: int, block_size: int
+) -> ScratchGPTConfig:
+    """The article "Transformer" (2025-01-25): GPT-2's blocks, untied, by characters."""
+    return ScratchGPTConfig(
+        vocab_size=vocab_size,
+        hidden_size=embedding_dim,
+        num_hidden_layers=n_layer,
+        num_attention_heads=n_head,
+        max_position_embeddings=block_size,
+        embedding_dropout=0.1,
+        hidden_dropout=0.1,
+        attention_dropout=0.1,
+        tie_word_embeddings=False,
+    )
+
+
+def annotated_seq2seq(
+    vocab_enc: int,
+    vocab_dec: int,
+    maxlen: int,
+    pad_id: int,
+    dm: int = 512,
+    dk: int = 64,
+    dv: int = 64,
+    nhead: int = 8,
+    layers: int = 6,
+    dff: int = 2048,
+    bias: bool = False,
+    dropout: float = 0.1,
+    eps: float = 1e-6,
+    scale: bool = True,
+) -> ScratchTransformerConfig:
+    """The article "What is a Transformer?" (2023-12-10): two vocabularies, LayerNorms of unbiased variance.
+
+    (x - mean) / sqrt(n / (n - 1) * var + eps) is sqrt((n - 1) / n) * (x - mean) / sqrt(var + eps * (n - 1) / n): the
+    epsilon is scaled here, and the gain by `from_article`.
+    """
+    return ScratchTransformerConfig(
+        **_seq2seq(vocab_enc, vocab_dec, dm, nhead, layers, dff, maxlen, dropout, pad_id),
+        head_dim=dk,
+        v_head_dim=dv,
+        attention_bias=bias,
+        attention_dropout=dropout,
+        activation_dropout=dropout,
+        layer_norm_eps=eps * (dm - 1) / dm,
+        scale_embedding=scale,
+    )
+
+
+def gelu_seq2seq(
+    vocab_size: int | tuple[int, int],
+    embed_size: int,
+    heads: int,
+    num_layers: int,
+    max_len: int,
+    dropout: float = 0.1,
+    bias: bool = False,
+) -> ScratchTransformerConfig:
+    """The article "Transformer" (2023-06-05): GELU, no biases in the attention, scores over sqrt(d_model)."""
+    source, target = (vocab_size, vocab_size) if isinstance(vocab_size, int) else vocab_size
+    return ScratchTransformerConfig(
+        **_seq2seq(source, target, embed_size, heads, num_layers, 4 * embed_size, max_len, dropout, None),
+        activation_function="gelu",
+        attention_bias=bias,
+        attention_output_bias=bias,
+        scale_embedding=False,
+    )
+
+
+def paper_seq2seq(
+    vocab_size: int | tuple[int, int], d_model: int, n_head: int, hidden_dim: int, num_layers: int, max_len: int = 5000
+) -> ScratchTransformerConfig:
+    """The article "What is Transformer": ReLU, LayerNorm epsilon 1e-12, padding id 1, no dropout."""
+    source, target = (vocab_size, vocab_size) if isinstance(vocab_size, int) else vocab_size
+    return ScratchTransformerConfig(
+        **_seq2seq(source, target, d_model, n_head, num_layers, hidden_dim, max_len, 0.0, 1),
+        layer_norm_eps=1e-12,
+        scale_embedding=False,
+    )
+
+
+def tinystories_notes(
+    vocab_size: int = 30522,
+    seq_length: int = 128,
+    embed_dim: int = 64,
+    num_heads: int = 4,
+    num_transformer_layers: int = 4,
+    mask: bool = True,
+) -> ScratchGPTConfig:
+    """Notes on the basic Transformer: a LayerNorm on the embeddings and none at the end; without `mask` an encoder."""
+    return ScratchGPTConfig(
+        vocab_size=vocab_size,
+        hidden_size=embed_dim,
+        num_hidden_layers=num_transformer_layers,
+        num_attention_heads=num_heads,
+        max_position_embeddings=seq_length,
+        attention_bias=False,
+        lm_head_bias=True,
+        embedding_layernorm=True,
+        final_layernorm=False,
+        tie_word_embeddings=False,
+        is_causal=mask,
+    )
+
+
+def _seq2seq(source, target, d_model, heads, num_layers, inner, max_len, dropout, pad_id) -> dict:
+    """What the three encoder-decoders have in common. None of them says which id starts or ends a sentence."""
+    return {
+        "vocab_size": source,
+        "decoder_vocab_size": target,
+        "share_encoder_decoder_embeddings": False,
+        "tie_word_embeddings": False,
+        "d_model": d_model,
+        "encoder_layers": num_layers,
+        "decoder_layers": num_layers,
+        "encoder_attention_heads": heads,
+        "decoder_attention_heads": heads,
+        "encoder_ffn_dim": inner,
+        "decoder_ffn_dim": inner,
+        "max_position_embeddings": max_len,
+        "dropout": dropout,
+        "lm_head_bias": True,
+        "pad_token_id": pad_id,
+        "bos_token_id": None,
+        "eos_token_id": None,
+        "decoder_start_token_id": None,
+    }
+
+
+PRESETS = {
+    "gpt-playground": gpt_playground,
+    "annotated-seq2seq": annotated_seq2seq,
+    "gelu-seq2seq": gelu_seq2seq,
+    "paper-seq2seq": paper_seq2seq,
+    "tinystories-notes": tinystories_notes,
+}
+
+
+def make_preset(name: str, **hyperparameters) -> PreTrainedConfig:
+    """The configuration of the article `name`'s model.
+
+    Args:
+        name: a key of `PRESETS`.
+        hyperparameters: those of the article's own constructor.
+
+    Raises:
+        ValueError: a name that is not there; hyperparameters that the article does not have, or that it asks for.
+    """
+    if name not in PRESETS:
+        raise ValueError(f"There is no article {name!r}. Choose one of {', '.join(PRESETS)}.")
+    parameters = inspect.signature(PRESETS[name]).parameters
+    unknown = [key for key in hyperparameters if key not in parameters]
+    needed = [key for key, p in parameters.items() if p.default is p.empty and key not in hyperparameters]
+    if unknown or needed:
+        problems = [f"{', '.join(unknown)} is not one of them"] * bool(unknown)
+        problems += [f"{', '.join(needed)} must be given"] * bool(needed)
+        raise ValueError(f"The hyperparameters of {name!r} are {', '.join(parameters)}; {' and '.join(problems)}.")
+    return PRESETS[name](**hyperparameters)

@@ -1,0 +1,101 @@
+#!/usr/bin/env python
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""Bring a checkpoint of an article, of GPT-2 or of Marian here, or take one of ours out to GPT-2 or Marian.
+
+python scripts/convert_checkpoint.py --source gpt-playground --input model.pt --output_dir OUT \\
+    --hyperparameters n_layer=6,n_head=8,embedding_dim=512,vocab_size=65,block_size=256
+python scripts/convert_checkpoint.py --source marian --input Helsinki-NLP/opus-mt-en-de --output_dir OUT
+python scripts/convert_checkpoint.py --target marian --input runs/multi30k_tiny --output_dir OUT
+"""
+
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel
+
+from hf_scratch import convert
+from hf_scratch.arguments import parse_arguments, parse_pairs
+from hf_scratch.checkpoints import check_output_dir, load_checkpoint
+from hf_scratch.presets import PRESETS
+
+IN = {"gpt2": convert.from_gpt2, "marian": convert.from_marian}
+OUT = {"gpt2": (convert.to_gpt2, AutoModelForCausalLM), "marian": (convert.to_marian, AutoModelForSeq2SeqLM)}
+
+
+@dataclass
+class ConversionArguments:
+    """What to convert."""
+
+    input: str = field(
+        metadata={"help": "An article's state dict (.pt, .pth, .bin, .safetensors); a folder or Hub id."}
+    )
+    output_dir: str = field(metadata={"help": "A new folder."})
+    source: str | None = field(default=None, metadata={"help": f"What the input is: {', '.join([*PRESETS, *IN])}."})
+    target: str | None = field(default=None, metadata={"help": "What one of our models is to become: gpt2 or marian."})
+    hyperparameters: str | None = field(
+        default=None, metadata={"help": "An article's constructor arguments: a=1,b=2 or JSON."}
+    )
+
+
+def read_state_dict(path: str) -> Mapping[str, torch.Tensor]:
+    """A state dict from a file; of a training checkpoint, the model's part.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: a pickle with code in it, or something else than a state dict.
+    """
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"`input` is {path!r}, but there is no such file.")
+    if path.endswith(".safetensors"):
+        return load_file(path)
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise ValueError(
+            f"{path} holds more than tensors, and loading it could run code: it is refused. Save it anew, where you "
+            "trust it, by `torch.save(model.state_dict(), path)`."
+        ) from error
+    for key in ("model_state_dict", "state_dict", "model"):
+        if isinstance(state, Mapping) and isinstance(state.get(key), Mapping):
+            state = state[key]
+    if not isinstance(state, Mapping) or not all(isinstance(value, torch.Tensor) for value in state.values()):
+        raise ValueError(f"{path} holds no state dict: save it by `torch.save(model.state_dict(), path)`.")
+    return state
+
+
+def run(args: ConversionArguments) -> PreTrainedModel:
+    """The converted model."""
+    if (args.source is None) == (args.target is None):
+        raise ValueError("Give either `--source` (what the input is) or `--target` (what our model is to become).")
+    if args.source is not None and args.source not in [*PRESETS, *IN]:
+        raise ValueError(f"`source` is {args.source!r}; it must be one of {', '.join([*PRESETS, *IN])}.")
+    if args.target is not None and args.target not in OUT:
+        raise ValueError(f"`target` is {args.target!r}; it must be one of {', '.join(OUT)}.")
+    check_output_dir(args.output_dir, None)
+    if args.source in PRESETS:
+        hyperparameters = parse_pairs(args.hyperparameters, "hyperparameters")
+        return convert.from_article(args.source, read_state_dict(args.input), **hyperparameters)
+    if args.source is not None:
+        return IN[args.source](args.input)
+    to_target, auto_class = OUT[args.target]
+    return to_target(load_checkpoint(auto_class, args.input))
+
+
+def main():
+    (args,), _ = parse_arguments(ConversionArguments)
+    model = run(args)
+    model.save_pretrained(args.output_dir)
+    if args.source not in PRESETS:
+        try:
+            AutoTokenizer.from_pretrained(args.input).save_pretrained(args.output_dir)
+        except (OSError, ValueError, ImportError) as error:
+            print(f"No tokenizer was copied: {str(error).splitlines()[0]}")
+    print(f"{type(model).__name__} with {model.num_parameters():,} parameters is in {args.output_dir}.")
+
+
+if __name__ == "__main__":
+    main()
