@@ -79,6 +79,6 @@ def test_a_recipe_trains_each_articles_model(name):
         **{"vocab_size": 65, "decoder_vocab_size": 65, "pad_token_id": preset.pad_token_id, **overrides}
     )
     for key, value in preset.to_dict().items():
-        if key.endswith(("dropout", "_bias", "norm_first", "layernorm", "embeddings", "act", "activation_function")):
-            if key != "max_position_embeddings":
-                assert getattr(ours, key) == value, key
+        kinds = ("dropout", "_bias", "norm_first", "layernorm", "_embeddings", "act", "activation_function")
+        if key.endswith(kinds) and key != "max_position_embeddings":
+            assert getattr(ours, key) == value, key

@@ -1,0 +1,163 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""Marian (Helsinki-NLP's opus-mt models) as a ScratchTransformer and back: the same function, weight for weight.
+
+Both are the paper's post-norm Transformer. Marian's position table has all sines, then all cosines; ours, as the
+paper's, has them by turns. So our model is Marian's with the dimensions of the residual stream in another order, and
+each weight that reads the stream or writes to it has its columns or rows in that order.
+"""
+
+import os
+from collections.abc import Iterator
+
+import torch
+from transformers import MarianConfig, MarianMTModel, PreTrainedModel
+
+from ..models.configuration_scratch_transformer import ScratchTransformerConfig
+from ..models.modeling_scratch_transformer import ScratchTransformerForConditionalGeneration
+from .gpt2 import build, is_tied, refuse, take, with_all_biases
+
+# the same names and, since both take their activations from transformers' ACT2FN, the same values
+CONFIG = (
+    "vocab_size",
+    "d_model",
+    "encoder_layers",
+    "decoder_layers",
+    "encoder_attention_heads",
+    "decoder_attention_heads",
+    "encoder_ffn_dim",
+    "decoder_ffn_dim",
+    "activation_function",
+    "scale_embedding",
+    "max_position_embeddings",
+    "dropout",
+    "attention_dropout",
+    "activation_dropout",
+    "init_std",
+    "use_cache",
+    "pad_token_id",
+    "bos_token_id",
+    "eos_token_id",
+    "decoder_start_token_id",
+)
+# ours: Marian's, and which dimension of the weight is the residual stream: 0 where it is written, 1 where it is read
+LAYER = {
+    "self_attn.q_proj": ("self_attn.q_proj", 1),
+    "self_attn.k_proj": ("self_attn.k_proj", 1),
+    "self_attn.v_proj": ("self_attn.v_proj", 1),
+    "self_attn.o_proj": ("self_attn.out_proj", 0),
+    "self_attn_norm": ("self_attn_layer_norm", 0),
+    "cross_attn.q_proj": ("encoder_attn.q_proj", 1),
+    "cross_attn.k_proj": ("encoder_attn.k_proj", 1),
+    "cross_attn.v_proj": ("encoder_attn.v_proj", 1),
+    "cross_attn.o_proj": ("encoder_attn.out_proj", 0),
+    "cross_attn_norm": ("encoder_attn_layer_norm", 0),
+    "feed_forward.fc1": ("fc1", 1),
+    "feed_forward.fc2": ("fc2", 0),
+    "feed_forward_norm": ("final_layer_norm", 0),
+}
+
+
+def from_marian(model: MarianMTModel | str | os.PathLike) -> ScratchTransformerForConditionalGeneration:
+    """A ScratchTransformer with Marian's logits; without its LayerDrop, which only training has.
+
+    `final_logits_bias` becomes the head's bias, if it is not all zeros.
+
+    Args:
+        model: a MarianMTModel, which stays as it is, or the folder or Hub id of one.
+
+    Raises:
+        ValueError: weights that a MarianMTModel of this configuration does not have (an adapter's).
+    """
+    if isinstance(model, (str, os.PathLike)):
+        model = MarianMTModel.from_pretrained(model)
+    weights = model.state_dict()
+    bias = take(weights, "final_logits_bias").flatten()
+    for name in ("shared", "encoder.embed_positions", "decoder.embed_positions"):
+        weights.pop(f"model.{name}.weight", None)  # the embeddings under another name, and nothing learned
+    config = ScratchTransformerConfig(
+        **{name: getattr(model.config, name) for name in CONFIG},
+        decoder_vocab_size=model.config.decoder_vocab_size,
+        share_encoder_decoder_embeddings=shares_embeddings(model),
+        tie_word_embeddings=is_tied(model),
+        lm_head_bias=bool(bias.any()),
+        initializer="normal",
+    )
+    order = sines_first(config.d_model).argsort()
+    state = {ours: reorder(take(weights, theirs), dim, order) for ours, theirs, dim in weight_names(config)}
+    if config.lm_head_bias:
+        state["lm_head.bias"] = bias
+    return build(ScratchTransformerForConditionalGeneration, config, state, weights, model)
+
+
+def to_marian(model: ScratchTransformerForConditionalGeneration) -> MarianMTModel:
+    """A MarianMTModel with the ScratchTransformer's logits.
+
+    Missing attention biases become zeros. Marian shares source and target embedding only together with the head: where
+    ours shares without tying the head, Marian gets two equal embeddings. The function is the same either way, but
+    training the MarianMTModel would train them.
+
+    CTranslate2 takes more for granted of a Marian folder than transformers does: that `pad_token_id` is the last id
+    and `decoder_start_token_id`, that its embedding is zero, and that both stacks have equally many heads.
+
+    Args:
+        model: a ScratchTransformer, which stays as it is.
+
+    Raises:
+        ValueError: naming the configuration field that Marian cannot express, or weights that no table here names.
+    """
+    ours = model.config
+    needed = {
+        "norm_first": (False, "Marian is post-norm"),
+        "position_embedding_type": ("sinusoidal", "Marian's positions are"),
+        "layer_norm_eps": (1e-5, "Marian's epsilon is fixed"),
+    }
+    for heads in (ours.encoder_attention_heads, ours.decoder_attention_heads):
+        for name in ("head_dim", "v_head_dim"):
+            if getattr(ours, name) is not None:  # None is what Marian has
+                needed[name] = (ours.d_model / heads, f"Marian's {heads} heads share its width out")
+        refuse(ours, needed)
+    if ours.decoder_start_token_id is None:
+        raise ValueError("`decoder_start_token_id` is None, but Marian needs an id for it.")
+    share = shares_embeddings(model) and is_tied(model)
+    config = MarianConfig(
+        **{name: getattr(ours, name) for name in CONFIG},
+        decoder_vocab_size=ours.decoder_vocab_size,
+        share_encoder_decoder_embeddings=share,
+        tie_word_embeddings=is_tied(model),
+        forced_eos_token_id=model.generation_config.forced_eos_token_id,
+    )
+    weights = with_all_biases(model)
+    bias = weights.pop("lm_head.bias", model.lm_head.weight.new_zeros(ours.decoder_vocab_size))
+    order = sines_first(ours.d_model)
+    state = {theirs: reorder(take(weights, name), dim, order) for name, theirs, dim in weight_names(ours)}
+    state["final_logits_bias"] = bias[None]
+    return build(MarianMTModel, config, state, weights, model)
+
+
+def weight_names(config: ScratchTransformerConfig) -> Iterator[tuple[str, str, int | None]]:
+    """Each weight's name here, its name in Marian, and its dimension that is the residual stream, if it has one."""
+    yield "lm_head.weight", "lm_head.weight", 1
+    for stack, layers in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
+        yield f"model.{stack}.embed_tokens.weight", f"model.{stack}.embed_tokens.weight", 1
+        for i in range(layers):
+            for ours, (theirs, dim) in LAYER.items():
+                if stack == "decoder" or not ours.startswith("cross_attn"):
+                    ours, theirs = f"model.{stack}.layers.{i}.{ours}", f"model.{stack}.layers.{i}.{theirs}"
+                    yield f"{ours}.weight", f"{theirs}.weight", dim
+                    yield f"{ours}.bias", f"{theirs}.bias", 0 if dim == 0 else None
+
+
+def sines_first(width: int) -> torch.Tensor:
+    """The indices of our dimensions, sine, cosine, sine, ..., in Marian's order: 0, 2, 4, ..., 1, 3, 5, ..."""
+    return torch.cat([torch.arange(0, width, 2), torch.arange(1, width, 2)])
+
+
+def reorder(tensor: torch.Tensor, dim: int | None, order: torch.Tensor) -> torch.Tensor:
+    """The tensor with one dimension in another order."""
+    return tensor if dim is None else tensor.index_select(dim, order.to(tensor.device))
+
+
+def shares_embeddings(model: PreTrainedModel) -> bool:
+    """Whether source and target have one embedding: Marian ties them, whatever the field says, only with the head."""
+    source, target = (stack.get_input_embeddings().weight for stack in (model.get_encoder(), model.get_decoder()))
+    return model.config.share_encoder_decoder_embeddings and torch.equal(source, target)

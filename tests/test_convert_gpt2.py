@@ -1,0 +1,224 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""GPT-2 as a ScratchGPT and back: logits, caches, beams, weights to the bit, and what cannot be converted."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from conftest import make_gpt
+from test_models import shake
+from transformers import GPT2Config, GPT2LMHeadModel
+
+from hf_scratch.convert.gpt2 import from_gpt2, to_gpt2
+
+SIZES = {
+    "tiny": {"n_embd": 16, "n_layer": 1, "n_head": 2},
+    "inner": {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_inner": 40, "activation_function": "relu"},
+    "wide": {"n_embd": 96, "n_layer": 4, "n_head": 6, "vocab_size": 300},
+    "untied": {"n_embd": 32, "n_layer": 2, "n_head": 4, "tie_word_embeddings": False},
+}
+OURS = [
+    {},
+    {"tie_word_embeddings": False, "hidden_act": "silu"},
+    {"attention_bias": False},
+    {"attention_output_bias": False, "layer_norm_eps": 1e-3},
+    {"position_embedding_type": "sinusoidal"},
+]
+IDS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+BIASES = {"attention_bias": ["q_proj.bias", "k_proj.bias", "v_proj.bias"], "attention_output_bias": ["o_proj.bias"]}
+CLOSE = {"atol": 1e-5, "rtol": 1e-5}
+
+
+def make_gpt2(**overrides) -> GPT2LMHeadModel:
+    torch.manual_seed(0)
+    return shake(GPT2LMHeadModel(GPT2Config(**{"vocab_size": 60, "n_positions": 40, **IDS, **overrides}))).eval()
+
+
+def left_padded(vocab_size: int = 60) -> dict[str, torch.Tensor]:
+    """Three rows of 9, of which 0, 4 and 2 are padding."""
+    ids = torch.randint(3, vocab_size, (3, 9), generator=torch.Generator().manual_seed(1))
+    mask = torch.ones_like(ids)
+    mask[1, :4] = mask[2, :2] = 0
+    return {"input_ids": ids * mask, "attention_mask": mask}
+
+
+def assert_same_function(a, b):
+    inputs = left_padded(a.config.vocab_size)
+    real, positions = inputs["attention_mask"].bool(), (inputs["attention_mask"].cumsum(-1) - 1).clamp(min=0)
+    expected = a(**inputs, position_ids=positions).logits
+    torch.testing.assert_close(b(**inputs, position_ids=positions).logits[real], expected[real], **CLOSE)
+
+    whole, cache, steps = a(inputs["input_ids"]).logits, None, []
+    for step in range(9):
+        outputs = b(inputs["input_ids"][:, step : step + 1], past_key_values=cache, use_cache=True)
+        cache = outputs.past_key_values
+        steps.append(outputs.logits)
+    torch.testing.assert_close(torch.cat(steps, 1), whole, **CLOSE)
+
+    kwargs = {"num_beams": 4, "num_return_sequences": 2, "max_new_tokens": 10, "length_penalty": 0.5}
+    kwargs |= {"return_dict_in_generate": True, "output_scores": True}
+    beams = [model.generate(**inputs, **kwargs) for model in (a, b)]
+    assert torch.equal(beams[0].sequences, beams[1].sequences)
+    torch.testing.assert_close(beams[0].sequences_scores, beams[1].sequences_scores, **CLOSE)
+
+
+def assert_same_weights(a, b, missing: tuple[str, ...] = ()):
+    """To the bit; the names that end as `missing` says are zero biases of `b` alone."""
+    a, b = a.state_dict(), b.state_dict()
+    added = {name for name in b if name.endswith(missing)}
+    assert a.keys() == b.keys() - added
+    assert all(torch.equal(a[name], b[name]) and a[name].dtype == b[name].dtype for name in a)
+    assert not any(b[name].any() for name in added)
+    assert all(tensor.is_contiguous() for tensor in b.values())
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_gpt2_as_a_scratch_gpt_and_back(size):
+    gpt2 = make_gpt2(**SIZES[size])
+    ours = from_gpt2(gpt2)
+    assert_same_function(gpt2, ours)
+    assert_same_weights(gpt2, to_gpt2(ours))
+    assert (ours.lm_head.weight is ours.model.embed_tokens.weight) == (size != "untied")
+
+
+@pytest.mark.parametrize("overrides", OURS, ids=str)
+def test_a_scratch_gpt_as_gpt2_and_back(overrides):
+    ours = shake(make_gpt(**overrides))
+    gpt2 = to_gpt2(ours)
+    assert_same_function(ours, gpt2)
+    again = from_gpt2(gpt2)
+    if overrides.get("position_embedding_type"):  # not learned in ours, learned in what comes back
+        assert torch.equal(again.model.embed_positions.weight, ours.model.embed_positions.weight)
+        del again.model.embed_positions
+    missing = [name for field, names in BIASES.items() if field in overrides for name in names]
+    assert_same_weights(ours, again, tuple(missing))
+
+
+def test_unusual_scales_of_attention_are_folded():
+    for overrides in ({"scale_attn_weights": False}, {"scale_attn_by_inverse_layer_idx": True}):
+        gpt2 = make_gpt2(n_embd=32, n_layer=3, n_head=4, **overrides)
+        with torch.no_grad():
+            for block in gpt2.transformer.h:
+                block.attn.c_attn.weight.mul_(0.5)  # an unscaled softmax is so steep that rounding shows
+        assert_same_function(gpt2, from_gpt2(gpt2))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"norm_first": False}, "`norm_first` is False.*True"),
+        ({"is_causal": False}, "`is_causal` is False.*True"),
+        ({"embedding_layernorm": True}, "`embedding_layernorm` is True.*False"),
+        ({"final_layernorm": False}, "`final_layernorm` is False.*True"),
+        ({"lm_head_bias": True}, "`lm_head_bias` is True.*False"),
+        ({"head_dim": 10}, "`head_dim` is 10.*8"),
+        ({"num_attention_heads": 3, "head_dim": 10}, r"`head_dim` is 10.*10\.66"),
+        ({"hidden_act": "prelu"}, r"no place.*layers\.0\.feed_forward\.activation\.weight"),
+    ],
+    ids=str,
+)
+def test_what_gpt2_cannot_express_is_named(overrides, message):
+    with pytest.raises(ValueError, match=message):
+        to_gpt2(make_gpt(**overrides))
+
+
+def test_what_a_scratch_gpt_cannot_express_is_named():
+    with pytest.raises(ValueError, match=r"`add_cross_attention` is True.*no cross-attention"):
+        from_gpt2(make_gpt2(**SIZES["tiny"], add_cross_attention=True))
+    gpt2 = make_gpt2(**SIZES["tiny"])
+    gpt2.transformer.h[0].mlp.c_fc = torch.nn.Sequential(gpt2.transformer.h[0].mlp.c_fc)  # as an adapter wraps it
+    with pytest.raises(ValueError, match=r"no weight `transformer\.h\.0\.mlp\.c_fc\.weight`.*adapters"):
+        from_gpt2(gpt2)
+
+
+def test_every_field_travels():
+    fields = {"n_inner": 40, "activation_function": "gelu", "layer_norm_epsilon": 1e-3, "initializer_range": 0.1}
+    fields |= {"resid_pdrop": 0.2, "embd_pdrop": 0.3, "attn_pdrop": 0.4, "use_cache": False, "eos_token_id": [2, 5]}
+    gpt2 = make_gpt2(**SIZES["tiny"], **fields)
+    ours = from_gpt2(gpt2)
+    config = ours.config
+    assert (config.hidden_dropout, config.embedding_dropout, config.attention_dropout) == (0.2, 0.3, 0.4)
+    assert (config.layer_norm_eps, config.initializer_range) == (1e-3, 0.1)
+    again = to_gpt2(ours).config
+    for name in (*fields, *IDS, "vocab_size", "n_positions", "n_embd", "n_layer", "n_head"):
+        assert getattr(again, name) == getattr(gpt2.config, name), name
+
+
+def test_generation_options_travel_without_those_of_ours_alone():
+    ours = make_gpt()
+    ours.generation_config.update(num_beams=3, length_penalty=0.7)
+    ours.generation_config.slide_window = True
+    gpt2 = to_gpt2(ours)
+    assert gpt2.generation_config.num_beams == from_gpt2(gpt2).generation_config.num_beams == 3
+    assert gpt2.generation_config.length_penalty == 0.7
+    assert not hasattr(gpt2.generation_config, "slide_window")
+    assert ours.generation_config.slide_window
+
+
+def test_the_dtype_stays():
+    gpt2 = make_gpt2(**SIZES["tiny"]).to(torch.bfloat16)
+    ours = from_gpt2(gpt2)
+    assert ours.dtype == ours.config.dtype == torch.bfloat16
+    assert_same_weights(gpt2, to_gpt2(ours))
+    assert (
+        to_gpt2(make_gpt(position_embedding_type="sinusoidal").bfloat16()).transformer.wpe.weight.dtype == ours.dtype
+    )
+
+
+@pytest.mark.parametrize("tie", [True, False])
+def test_the_input_is_not_changed_and_shares_nothing(tie):
+    for model, convert in ((make_gpt2(**SIZES["tiny"], tie_word_embeddings=tie), from_gpt2), (make_gpt(), to_gpt2)):
+        before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+        random_state = torch.random.get_rng_state()
+        converted = convert(model)
+        assert torch.equal(random_state, torch.random.get_rng_state())
+        with torch.no_grad():
+            for parameter in converted.parameters():
+                parameter.add_(1)
+        converted.generation_config.num_beams = 7
+        assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+        assert model.generation_config.num_beams != 7
+
+
+def test_a_head_is_tied_if_it_was_and_is_equal():
+    untied = make_gpt2(**SIZES["untied"])
+    untied.lm_head.load_state_dict(untied.transformer.wte.state_dict())
+    assert not from_gpt2(untied).config.tie_word_embeddings
+    gpt2 = make_gpt2(**SIZES["tiny"])
+    gpt2.lm_head.weight = torch.nn.Parameter(gpt2.lm_head.weight + 1)
+    ours = from_gpt2(gpt2)
+    assert not ours.config.tie_word_embeddings
+    assert_same_function(gpt2, ours)
+
+
+WITHOUT_THE_PACKAGE = """
+import json, sys
+sys.modules["hf_scratch"] = None  # importing it is an ImportError
+import torch
+from transformers import AutoModelForCausalLM
+model = AutoModelForCausalLM.from_pretrained(sys.argv[1])
+tokens = model.generate(torch.tensor([[5, 6, 7]]), max_new_tokens=12, do_sample=False).tolist()
+print(json.dumps([type(model).__module__, tokens]))
+"""
+
+
+def test_folders_load_by_path_and_in_stock_transformers(tmp_path):
+    ours = shake(make_gpt())
+    to_gpt2(ours).save_pretrained(tmp_path)
+    assert_same_weights(ours, from_gpt2(tmp_path))
+    assert_same_weights(ours, from_gpt2(str(tmp_path)))
+
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_THE_PACKAGE, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        env={**os.environ, "HF_HUB_OFFLINE": "1"},
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    module, tokens = json.loads(done.stdout.splitlines()[-1])
+    assert module == "transformers.models.gpt2.modeling_gpt2"
+    assert tokens == ours.generate(torch.tensor([[5, 6, 7]]), max_new_tokens=12, do_sample=False).tolist()

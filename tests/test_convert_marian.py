@@ -1,0 +1,298 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""Marian as a ScratchTransformer and back: logits, caches, beams, weights to the bit, CTranslate2, and refusals."""
+
+import json
+
+import pytest
+import torch
+import transformers
+from conftest import make_transformer
+from packaging import version
+from test_convert_gpt2 import BIASES, CLOSE, assert_same_weights
+from test_models import shake
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import MarianConfig, MarianMTModel, PreTrainedTokenizerFast
+
+from hf_scratch.convert.marian import from_marian, to_marian
+
+SMALL = {"encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 24, "decoder_ffn_dim": 20, "d_model": 16}
+SMALL |= {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
+# opus-mt: the padding token is the last, starts the target and is never generated; one embedding for all
+IDS = {"vocab_size": 60, "pad_token_id": 59, "decoder_start_token_id": 59, "eos_token_id": 0, "forced_eos_token_id": 0}
+APART = {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 70}
+SIZES = {
+    "tiny": {},
+    "two heads": {"decoder_attention_heads": 4, "encoder_layers": 2, "activation_function": "swish"},
+    "wide": {"d_model": 64, "encoder_layers": 3, "decoder_layers": 2, "scale_embedding": True},
+    "odd width": {"d_model": 15, "encoder_attention_heads": 3, "decoder_attention_heads": 5},
+    "two vocabularies": APART,
+    "two vocabularies, untied": {**APART, "tie_word_embeddings": False},
+    # transformers ties nothing then
+    "shared, untied": {"tie_word_embeddings": False},
+}
+OURS = [
+    {},
+    {"tie_word_embeddings": False},
+    {**APART, "lm_head_bias": True},
+    {**APART, "tie_word_embeddings": False, "scale_embedding": False, "head_dim": None},
+    {"attention_bias": False, "attention_output_bias": False, "head_dim": 8, "decoder_attention_heads": 4},
+]
+
+
+def make_marian(**overrides) -> MarianMTModel:
+    torch.manual_seed(0)
+    model = MarianMTModel(MarianConfig(**{"max_position_embeddings": 40, **SMALL, **IDS, **overrides}))
+    shake(model)
+    with torch.no_grad():  # no parameters, so not shaken; and what `shake` has no right to touch
+        model.final_logits_bias.normal_()
+        for stack in (model.model.encoder, model.model.decoder):
+            stack.embed_positions.weight.copy_(stack.embed_positions.create_weight())
+    return model.eval()
+
+
+def padded() -> dict[str, torch.Tensor]:
+    """Three rows of 9, of which 0, 4 and 2 are padding, on the right."""
+    ids = torch.randint(3, 59, (3, 9), generator=torch.Generator().manual_seed(1))
+    mask = torch.ones_like(ids)
+    mask[1, 5:] = mask[2, 7:] = 0
+    return {"input_ids": ids, "attention_mask": mask}
+
+
+def assert_same_function(a, b):
+    inputs, target = padded(), torch.randint(3, 59, (3, 7), generator=torch.Generator().manual_seed(2))
+    whole = a(**inputs, decoder_input_ids=target).logits
+    torch.testing.assert_close(b(**inputs, decoder_input_ids=target).logits, whole, **CLOSE)
+    cache, steps = None, []
+    for step in range(7):
+        token = target[:, step : step + 1]
+        outputs = b(**inputs, decoder_input_ids=token, past_key_values=cache, use_cache=True)
+        cache = outputs.past_key_values
+        steps.append(outputs.logits)
+    torch.testing.assert_close(torch.cat(steps, 1), whole, **CLOSE)
+
+    if a.config.vocab_size != a.config.decoder_vocab_size and version.parse(transformers.__version__).minor < 23:
+        return  # beam search takes the two vocabularies to be of one size in transformers 5.17, not in 5.23
+    kwargs = {"num_beams": 4, "num_return_sequences": 2, "max_new_tokens": 10, "length_penalty": 0.5}
+    kwargs |= {"return_dict_in_generate": True, "output_scores": True}
+    beams = [model.generate(**inputs, **kwargs) for model in (a, b)]
+    assert torch.equal(beams[0].sequences, beams[1].sequences)
+    torch.testing.assert_close(beams[0].sequences_scores, beams[1].sequences_scores, **CLOSE)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_marian_as_a_scratch_transformer_and_back(size):
+    marian = make_marian(**SIZES[size])
+    ours = from_marian(marian)
+    assert_same_function(marian, ours)
+    again = to_marian(ours)
+    if size == "shared, untied":
+        del marian.model.shared  # read by nothing
+    assert_same_weights(marian, again)
+    encoder, decoder = ours.model.encoder.embed_tokens.weight, ours.model.decoder.embed_tokens.weight
+    assert (
+        (encoder is decoder)
+        == ours.config.share_encoder_decoder_embeddings
+        == ("two vocabularies" not in size and "untied" not in size)
+    )
+    assert (ours.lm_head.weight is decoder) == ("untied" not in size)
+
+
+@pytest.mark.parametrize("overrides", OURS, ids=str)
+def test_a_scratch_transformer_as_marian_and_back(overrides):
+    ours = shake(make_transformer(**overrides))
+    marian = to_marian(ours)
+    assert_same_function(ours, marian)
+    shared = marian.model.encoder.embed_tokens.weight is marian.model.decoder.embed_tokens.weight
+    assert (
+        shared
+        == marian.config.share_encoder_decoder_embeddings
+        == (not {*overrides} & {"tie_word_embeddings", *APART})
+    )
+    missing = [name for field, names in BIASES.items() if field in overrides for name in names]
+    assert_same_weights(ours, from_marian(marian), tuple(missing))
+
+
+def test_the_logits_agree_at_the_last_positions():
+    marian = make_marian(max_position_embeddings=512)
+    source, target = torch.randint(3, 59, (1, 512)), torch.randint(3, 59, (1, 512))
+    expected = marian(source, decoder_input_ids=target).logits
+    # both tables are float32: an angle of 511 is known to 3e-5
+    torch.testing.assert_close(
+        from_marian(marian)(source, decoder_input_ids=target).logits, expected, atol=5e-5, rtol=0
+    )
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"norm_first": True}, "`norm_first` is True.*False"),
+        ({"position_embedding_type": "learned"}, "`position_embedding_type` is 'learned'.*'sinusoidal'"),
+        ({"layer_norm_eps": 1e-12}, "`layer_norm_eps` is 1e-12.*1e-05"),
+        ({"head_dim": 10}, "`head_dim` is 10.*8"),
+        ({"head_dim": 8}, "`head_dim` is 8.*16"),  # right for the encoder's 4 heads, not for the decoder's 2
+        ({"decoder_attention_heads": 4, "v_head_dim": 9}, "`v_head_dim` is 9.*8"),
+        ({"decoder_start_token_id": None}, "`decoder_start_token_id` is None"),
+        ({"activation_function": "prelu"}, r"no place.*layers\.0\.feed_forward\.activation\.weight"),
+    ],
+    ids=str,
+)
+def test_what_marian_cannot_express_is_named(overrides, message):
+    with pytest.raises(ValueError, match=message):
+        to_marian(make_transformer(**overrides))
+
+
+def test_every_field_travels():
+    fields = {"dropout": 0.2, "attention_dropout": 0.3, "activation_dropout": 0.4, "init_std": 0.3, "bos_token_id": 5}
+    fields |= {"scale_embedding": True, "use_cache": False, "eos_token_id": [0, 3], "activation_function": "gelu"}
+    marian = make_marian(**fields)
+    ours = from_marian(marian)
+    assert {name: getattr(ours.config, name) for name in fields} == fields
+    assert (ours.config.initializer, ours.config.lm_head_bias) == ("normal", True)
+    again = to_marian(ours).config
+    sharing = ("share_encoder_decoder_embeddings", "decoder_vocab_size", "tie_word_embeddings")
+    for name in (*fields, *SMALL, *IDS, *sharing, "max_position_embeddings"):
+        assert getattr(again, name) == getattr(marian.config, name), name
+    apart = to_marian(make_transformer(**APART)).config
+    assert (apart.vocab_size, apart.decoder_vocab_size, apart.forced_eos_token_id) == (60, 70, None)
+
+
+def test_a_logits_bias_of_zeros_is_no_bias():
+    marian = make_marian()
+    marian.final_logits_bias.zero_()
+    assert not from_marian(marian).config.lm_head_bias
+    assert_same_weights(marian, to_marian(from_marian(marian)))
+
+
+def test_the_dtype_stays():
+    marian = make_marian().to(torch.bfloat16)
+    ours = from_marian(marian)
+    assert ours.dtype == ours.config.dtype == torch.bfloat16
+    again = to_marian(ours)
+    assert_same_weights(marian, again)
+    inputs, target = padded(), torch.tensor([[59, 5, 6]] * 3)
+    expected = marian(**inputs, decoder_input_ids=target).logits
+    torch.testing.assert_close(ours(**inputs, decoder_input_ids=target).logits, expected, atol=0.2, rtol=0)
+
+
+def test_the_input_is_not_changed_and_shares_nothing():
+    cases = [(make_marian(**overrides), from_marian) for overrides in ({}, APART)]
+    cases += [(make_transformer(**overrides), to_marian) for overrides in OURS[:3]]
+    for model, convert in cases:
+        before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+        random_state = torch.random.get_rng_state()
+        converted = convert(model)
+        assert torch.equal(random_state, torch.random.get_rng_state())
+        with torch.no_grad():
+            for tensor in converted.state_dict().values():
+                tensor.add_(1)
+        converted.generation_config.num_beams = 7
+        assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+        assert model.generation_config.num_beams != 7
+
+
+def test_a_folder_as_the_opus_mt_ones_loads_by_path(tmp_path):
+    marian = make_marian(scale_embedding=True, activation_function="swish")
+    marian.save_pretrained(tmp_path)
+    (tmp_path / "generation_config.json").unlink()  # their options for generation are in config.json
+    config = json.loads((tmp_path / "config.json").read_text())
+    config |= {"_num_labels": 3, "add_bias_logits": False, "add_final_layer_norm": False, "classif_dropout": 0.0}
+    config |= {"extra_pos_embeddings": 60, "gradient_checkpointing": False, "model_type": "marian"}
+    config |= {"normalize_before": False, "normalize_embedding": False, "static_position_embeddings": True}
+    config |= {"bad_words_ids": [[59]], "num_beams": 4, "max_length": 24}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+
+    stock = MarianMTModel.from_pretrained(tmp_path)
+    ours = from_marian(str(tmp_path))
+    assert ours.generation_config.num_beams == 4
+    assert ours.generation_config.bad_words_ids == [[59]]
+    assert_same_function(stock, ours)
+    tokens = stock.generate(**padded())
+    assert torch.equal(ours.generate(**padded()), tokens)
+    ours.save_pretrained(tmp_path / "ours")
+    assert torch.equal(type(ours).from_pretrained(tmp_path / "ours").generate(**padded()), tokens)
+    to_marian(ours).save_pretrained(tmp_path / "again")
+    again = MarianMTModel.from_pretrained(tmp_path / "again")
+    assert_same_weights(stock, again)
+    assert torch.equal(again.generate(**padded()), tokens)
+
+
+def learn_to_copy(model, steps: int = 100):
+    """A hundred steps on random sentences, so that translations differ from each other and end by themselves."""
+    generator, optimizer = torch.Generator().manual_seed(4), torch.optim.Adam(model.parameters(), lr=3e-3)
+    for _ in range(steps):
+        ids = torch.randint(10, 59, (32, 8), generator=generator)
+        ids[:, -1] = model.config.eos_token_id
+        model(input_ids=ids, labels=ids).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def make_tokenizer(words: list[str], **special: str) -> PreTrainedTokenizerFast:
+    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    special = {"unk_token": "<unk>", "eos_token": "</s>", "pad_token": "<pad>", **special}
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special)
+
+
+def assert_same_translations(model, translator, tokenizer, **kwargs):
+    """Best of 5 beams for 100 random sentences, and its score, by `generate` and by CTranslate2."""
+    generator = torch.Generator().manual_seed(3)
+    lengths = torch.randint(1, 12, (100,), generator=generator).tolist()
+    rows = [torch.randint(10, 59, (length,), generator=generator).tolist() for length in lengths]
+    rows = [[*row, tokenizer.eos_token_id] for row in rows]
+    batch = tokenizer.pad({"input_ids": rows}, return_tensors="pt")
+    outputs = model.generate(
+        **batch,
+        num_beams=5,
+        max_new_tokens=24,
+        early_stopping=True,  # CTranslate2, too, stops at 5 finished translations
+        return_dict_in_generate=True,
+        output_scores=True,
+        **kwargs,
+    )
+    special = {tokenizer.eos_token_id, tokenizer.pad_token_id}
+    expected = [[i for i in row[1:].tolist() if i not in special] for row in outputs.sequences]
+    options = {"beam_size": 5, "length_penalty": 1, "max_decoding_length": 24, "min_decoding_length": 0}
+    sources = [tokenizer.convert_ids_to_tokens(row) for row in rows]
+    results = translator.translate_batch(sources, **options, return_scores=True)
+    assert [tokenizer.convert_tokens_to_ids(result.hypotheses[0]) for result in results] == expected
+    assert [r.scores[0] for r in results] == pytest.approx(outputs.sequences_scores.tolist(), abs=1e-5)
+    assert len({tuple(sentence) for sentence in expected}) > 50
+
+
+def test_ctranslate2_translates_as_an_opus_mt_model_of_ours(tmp_path):
+    ctranslate2 = pytest.importorskip("ctranslate2")
+    ours = make_transformer(**IDS, decoder_attention_heads=4, lm_head_bias=True)
+    learn_to_copy(ours)
+    with torch.no_grad():
+        ours.lm_head.weight[59] = 0  # CTranslate2 starts from an embedding of zeros; the head has trained it
+    to_marian(ours).save_pretrained(tmp_path / "marian")
+    tokenizer = make_tokenizer(["</s>", "<unk>", *(f"w{i}" for i in range(2, 59)), "<pad>"])
+    tokenizer.save_pretrained(tmp_path / "marian")
+    ctranslate2.converters.TransformersConverter(str(tmp_path / "marian")).convert(str(tmp_path / "ct2"))
+    translator = ctranslate2.Translator(str(tmp_path / "ct2"), intra_threads=1, compute_type="float32")
+    # CTranslate2 drops the padding token from the vocabulary, and its probability goes to the others
+    kwargs = {"bad_words_ids": [[59]], "renormalize_logits": True, "forced_eos_token_id": None}
+    assert_same_translations(ours, translator, tokenizer, **kwargs)
+
+
+def test_ctranslate2_translates_as_a_model_with_our_own_special_tokens(tmp_path, monkeypatch):
+    ctranslate2 = pytest.importorskip("ctranslate2")
+    from ctranslate2.converters import transformers as loaders
+
+    class Loader(loaders.BartLoader):  # starts from `decoder_start_token_id` and keeps the padding token
+        architecture_name = "MarianMTModel"
+
+        def get_model_spec(self, model):
+            model.config.normalize_before = model.config.normalize_embedding = False
+            return super().get_model_spec(model)
+
+    monkeypatch.setitem(loaders._MODEL_LOADERS, "MarianConfig", Loader())
+    ours = make_transformer(decoder_attention_heads=4)
+    learn_to_copy(ours)
+    to_marian(ours).save_pretrained(tmp_path / "marian")
+    tokenizer = make_tokenizer(["<pad>", "<s>", "</s>", "<unk>", *(f"w{i}" for i in range(4, 60))], bos_token="<s>")
+    tokenizer.save_pretrained(tmp_path / "marian")
+    ctranslate2.converters.TransformersConverter(str(tmp_path / "marian")).convert(str(tmp_path / "ct2"))
+    translator = ctranslate2.Translator(str(tmp_path / "ct2"), intra_threads=1, compute_type="float32")
+    assert_same_translations(ours, translator, tokenizer)
