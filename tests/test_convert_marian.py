@@ -23,7 +23,13 @@ APART = {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 70}
 SIZES = {
     "tiny": {},
     "two heads": {"decoder_attention_heads": 4, "encoder_layers": 2, "activation_function": "swish"},
-    "wide": {"d_model": 64, "encoder_layers": 3, "decoder_layers": 2, "scale_embedding": True},
+    "wide": {
+        "d_model": 48,
+        "encoder_attention_heads": 6,
+        "encoder_layers": 3,
+        "decoder_layers": 2,
+        "scale_embedding": True,
+    },
     "odd width": {"d_model": 15, "encoder_attention_heads": 3, "decoder_attention_heads": 5},
     "two vocabularies": APART,
     "two vocabularies, untied": {**APART, "tie_word_embeddings": False},
