@@ -296,6 +296,52 @@ def test_gelu_seq2seqs_own_code(hyperparameters, attention):
         assert_same(ours, expected)
 
 
+class PaperSeq2Seq(nn.Module):
+    """The blocks of paper-seq2seq's own code, put together as its prose says."""
+
+    def __init__(self, article, vocab_size, d_model, n_head, hidden_dim, num_layers, max_len):
+        super().__init__()
+        source, target = (vocab_size, vocab_size) if isinstance(vocab_size, int) else vocab_size
+
+        def layer(*names: str) -> nn.ModuleDict:
+            blocks = {name: article.MultiHeadAttention(d_model, n_head) for name in names}
+            norms = {f"norm{i + 1}": article.LayerNorm(d_model) for i in range(len(names) + 1)}
+            return nn.ModuleDict({**blocks, **norms, "ffn": article.FFN(d_model, hidden_dim)})
+
+        def stack(size: int, *names: str) -> nn.ModuleDict:
+            layers = nn.ModuleList([layer(*names) for _ in range(num_layers)])
+            return nn.ModuleDict({"embedding": nn.Embedding(size, d_model, padding_idx=1), "layers": layers})
+
+        self.encoder, self.decoder = stack(source, "attention"), stack(target, "attention", "cross_attention")
+        self.decoder["linear"] = nn.Linear(d_model, target)
+
+    def forward(self, src, trg, mask):
+        length, width = src.shape[1], self.encoder["embedding"].embedding_dim
+        states = self.encoder["embedding"](src) + reference.sinusoids(length, width)
+        for layer in self.encoder["layers"]:
+            states = layer["norm1"](states + layer["attention"](states, states, states, mask))
+            states = layer["norm2"](states + layer["ffn"](states))
+        x = self.decoder["embedding"](trg) + reference.sinusoids(length, width)
+        for layer in self.decoder["layers"]:
+            x = layer["norm1"](x + layer["attention"](x, x, x, reference.causal(length)[None, None]))
+            x = layer["norm2"](x + layer["cross_attention"](x, states, states, mask))
+            x = layer["norm3"](x + layer["ffn"](x))
+        return self.decoder["linear"](x)
+
+
+@pytest.mark.parametrize("hyperparameters", PAPER_SEQ2SEQ, ids=["small", "medium", "large"])
+def test_paper_seq2seqs_own_blocks(hyperparameters):
+    theirs = randomise(PaperSeq2Seq(execute("003"), **hyperparameters))
+    model = from_article("paper-seq2seq", theirs.state_dict(), **hyperparameters)
+    # its attention takes the queries' length for the keys' as well: source and target are equally long
+    src, mask = pad(draw(hyperparameters["vocab_size"], (2, 12), seed=1), 1)
+    trg = draw(hyperparameters["vocab_size"], (2, 12), seed=2, side=1)
+    with torch.no_grad():
+        for given in (mask, torch.ones_like(mask)):
+            ours = run(model, input_ids=src, attention_mask=given, decoder_input_ids=trg)
+            assert_same(ours, theirs(src, trg, given[:, None, None]))
+
+
 @pytest.mark.parametrize("mask", [True, False])
 @pytest.mark.parametrize("hyperparameters", TINYSTORIES_NOTES, ids=["small", "medium", "large"])
 def test_tinystories_notes_own_code(hyperparameters, mask):
