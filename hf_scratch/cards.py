@@ -144,6 +144,8 @@ def write_language_model_card(trainer: Trainer, data_args, recipe: str, validati
                 ("loss [nats a token]", "loss", values["loss"], split),
                 ("perplexity", "perplexity", values["perplexity"], split),
             ]
+        if "accuracy" in values:
+            results.append((f"accuracy of {values['answers']} answers", "accuracy", values["accuracy"], split))
     values = {
         "what": "A GPT (Radford et al. 2018).",
         "usage": f'writer = pipeline("text-generation", model="{os.path.basename(trainer.args.output_dir)}")\n'
