@@ -84,6 +84,9 @@ class LanguageModelArguments(DataArguments):
     attend_across_texts: bool = field(
         default=False, metadata={"help": "Let packed texts see each other, as GPT-2's training does."}
     )
+    decay_all_parameters: bool = field(
+        default=False, metadata={"help": "Weight decay on biases and LayerNorms too, as torch's AdamW does by itself."}
+    )
     answer_after: str | None = field(
         default=None, metadata={"help": "Texts are a question, this and an answer: report how many answers are right."}
     )

@@ -50,7 +50,22 @@ class _PlainEvaluation:
 
 
 class LanguageModelTrainer(_PlainEvaluation, Trainer):
-    """Trainer for ScratchGPT."""
+    """Trainer for ScratchGPT.
+
+    Args:
+        decay_all_parameters: weight decay on biases and LayerNorms too, as torch's AdamW does (tinystories-notes).
+            Default: not on them, as stock.
+    """
+
+    def __init__(self, *args, decay_all_parameters: bool = False, **kwargs):
+        self.decay_all_parameters = decay_all_parameters
+        super().__init__(*args, **kwargs)
+
+    def get_decay_parameter_names(self, model) -> list[str]:
+        """The names of the parameters that decay."""
+        if self.decay_all_parameters:
+            return [name for name, _ in model.named_parameters()]
+        return super().get_decay_parameter_names(model)
 
 
 class TranslationTrainer(_PlainEvaluation, Seq2SeqTrainer):

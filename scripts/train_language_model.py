@@ -92,6 +92,7 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
         eval_dataset=packed.get("validation"),
         data_collator=default_data_collator,
         processing_class=tokenizer,
+        decay_all_parameters=data_args.decay_all_parameters,
         callbacks=[TimeLimit(data_args.max_minutes)] if data_args.max_minutes is not None else None,
     )
     return trainer, texts
