@@ -53,7 +53,7 @@ def annotated_seq2seq(
     epsilon is scaled here, and the gain by `from_article`.
     """
     return ScratchTransformerConfig(
-        **_seq2seq(vocab_enc, vocab_dec, dm, nhead, layers, dff, maxlen, dropout, pad_id),
+        **_seq2seq((vocab_enc, vocab_dec), dm, nhead, layers, dff, maxlen, dropout, pad_id),
         head_dim=dk,
         v_head_dim=dv,
         attention_bias=bias,
@@ -74,9 +74,8 @@ def gelu_seq2seq(
     bias: bool = False,
 ) -> ScratchTransformerConfig:
     """The article "Transformer" (2023-06-05): GELU, no biases in the attention, scores over sqrt(d_model)."""
-    source, target = (vocab_size, vocab_size) if isinstance(vocab_size, int) else vocab_size
     return ScratchTransformerConfig(
-        **_seq2seq(source, target, embed_size, heads, num_layers, 4 * embed_size, max_len, dropout, None),
+        **_seq2seq(vocab_size, embed_size, heads, num_layers, 4 * embed_size, max_len, dropout, None),
         activation_function="gelu",
         attention_bias=bias,
         attention_output_bias=bias,
@@ -88,9 +87,8 @@ def paper_seq2seq(
     vocab_size: int | tuple[int, int], d_model: int, n_head: int, hidden_dim: int, num_layers: int, max_len: int = 5000
 ) -> ScratchTransformerConfig:
     """The article "What is Transformer": ReLU, LayerNorm epsilon 1e-12, padding id 1, no dropout."""
-    source, target = (vocab_size, vocab_size) if isinstance(vocab_size, int) else vocab_size
     return ScratchTransformerConfig(
-        **_seq2seq(source, target, d_model, n_head, num_layers, hidden_dim, max_len, 0.0, 1),
+        **_seq2seq(vocab_size, d_model, n_head, num_layers, hidden_dim, max_len, 0.0, 1),
         layer_norm_eps=1e-12,
         scale_embedding=False,
     )
@@ -120,8 +118,9 @@ def tinystories_notes(
     )
 
 
-def _seq2seq(source, target, d_model, heads, num_layers, inner, max_len, dropout, pad_id) -> dict:
+def _seq2seq(vocab_size, d_model, heads, num_layers, inner, max_len, dropout, pad_id) -> dict:
     """What the three encoder-decoders have in common. None of them says which id starts or ends a sentence."""
+    source, target = (vocab_size, vocab_size) if isinstance(vocab_size, int) else vocab_size
     return {
         "vocab_size": source,
         "decoder_vocab_size": target,

@@ -52,6 +52,12 @@ class _Reader:
         gains, shifts = self.take(f"{name}.{gain}", width), self.take(f"{name}.{shift}", width)
         return {f"{target}.weight": gains, f"{target}.bias": shifts}
 
+    def feed_forward(self, first: str, second: str, target: str, width: int, inner: int) -> State:
+        """The two linear layers of the feed-forward network of our layer `target`."""
+        return self.linear(first, f"{target}.feed_forward.fc1", inner, width) | self.linear(
+            second, f"{target}.feed_forward.fc2", width, inner
+        )
+
     def drop(self, is_buffer: Callable[[str], bool]) -> None:
         """Leave out masks and tables, which are computed anew."""
         self.left = {name for name in self.left if not is_buffer(name)}
@@ -87,8 +93,7 @@ def _gpt_playground(read: _Reader, config: PreTrainedConfig) -> State:
         state |= read.linear(f"{theirs}.attn.fc", f"{ours}.self_attn.o_proj", width, width)
         state |= read.norm(f"{theirs}.ln1", f"{ours}.self_attn_norm", width)
         state |= read.norm(f"{theirs}.ln2", f"{ours}.feed_forward_norm", width)
-        state |= read.linear(f"{theirs}.fc1", f"{ours}.feed_forward.fc1", inner, width)
-        state |= read.linear(f"{theirs}.fc2", f"{ours}.feed_forward.fc2", width, inner)
+        state |= read.feed_forward(f"{theirs}.fc1", f"{theirs}.fc2", ours, width, inner)
     read.drop(lambda name: name.endswith(".attn.bias"))  # the causal mask
     return state
 
@@ -96,16 +101,15 @@ def _gpt_playground(read: _Reader, config: PreTrainedConfig) -> State:
 def _tinystories_notes(read: _Reader, config: PreTrainedConfig) -> State:
     width, inner, head = config.hidden_size, config.intermediate_size, config.head_dim
     # the notes' `LanguageModel` holds a `Transformer`; that one alone is an encoder without a head
-    prefix, target = ("", "")
-    if any(name.startswith("transformer.") for name in read.state):
-        prefix, target = "transformer.", "model."
+    has_head = any(name.startswith("transformer.") for name in read.state)
+    prefix, target = ("transformer.", "model.") if has_head else ("", "")
     tokens, positions = f"{prefix}embeddings.token_embd.weight", f"{prefix}embeddings.pos_embd.weight"
     state = {
         f"{target}embed_tokens.weight": read.take(tokens, config.vocab_size, width),
         f"{target}embed_positions.weight": read.take(positions, config.max_position_embeddings, width),
         **read.norm(f"{prefix}embeddings.layer_norm", f"{target}embed_norm", width),
     }
-    if prefix:
+    if has_head:
         state |= read.linear("classifier", "lm_head", config.vocab_size, width)
     for i in range(config.num_hidden_layers):
         theirs, ours = f"{prefix}transformer_layers.{i}", f"{target}layers.{i}"
@@ -116,8 +120,7 @@ def _tinystories_notes(read: _Reader, config: PreTrainedConfig) -> State:
         state |= read.linear(f"{theirs}.mha.linear_proj", f"{ours}.self_attn.o_proj", width, width)
         state |= read.norm(f"{theirs}.layer_norm_1", f"{ours}.self_attn_norm", width)
         state |= read.norm(f"{theirs}.layer_norm_2", f"{ours}.feed_forward_norm", width)
-        state |= read.linear(f"{theirs}.ffn.layer1", f"{ours}.feed_forward.fc1", inner, width)
-        state |= read.linear(f"{theirs}.ffn.layer2", f"{ours}.feed_forward.fc2", width, inner)
+        state |= read.feed_forward(f"{theirs}.ffn.layer1", f"{theirs}.ffn.layer2", ours, width, inner)
     read.drop(lambda name: name.endswith(".tril"))  # the causal mask
     return state
 
@@ -134,8 +137,22 @@ def _attention(read: _Reader, theirs: str, ours: str, config: PreTrainedConfig, 
     return state | read.linear(f"{theirs}.{o}", f"{ours}.o_proj", width, values, config.attention_output_bias)
 
 
+def _post_norm_layer(
+    read: _Reader, theirs: str, ours: str, config: PreTrainedConfig, blocks: dict[str, str], names: str, inner: str
+) -> State:
+    """A layer of attention `blocks` (theirs: ours) with projections `names`, then the two `inner` linear layers, each
+    followed by norm1, norm2, ... of `gamma` and `beta`."""
+    state, (first, second) = {}, inner.split()
+    for name, target in blocks.items():
+        state |= _attention(read, f"{theirs}.{name}", f"{ours}.{target}", config, names)
+    state |= read.feed_forward(f"{theirs}.{first}", f"{theirs}.{second}", ours, config.d_model, config.encoder_ffn_dim)
+    for j, target in enumerate([*blocks.values(), "feed_forward"], start=1):
+        state |= read.norm(f"{theirs}.norm{j}", f"{ours}.{target}_norm", config.d_model, "gamma", "beta")
+    return state
+
+
 def _annotated_seq2seq(read: _Reader, config: PreTrainedConfig) -> State:
-    width, inner = config.d_model, config.encoder_ffn_dim
+    width = config.d_model
     state = read.linear("linear", "lm_head", config.decoder_vocab_size, width)
     for stack, size in (("encoder", config.vocab_size), ("decoder", config.decoder_vocab_size)):
         state[f"model.{stack}.embed_tokens.weight"] = read.take(f"{stack}.embeddings.embedding.weight", size, width)
@@ -144,15 +161,12 @@ def _annotated_seq2seq(read: _Reader, config: PreTrainedConfig) -> State:
             blocks = {"multihead": "self_attn"}
         for i in range(config.encoder_layers):
             theirs, ours = f"{stack}.stack.{i}", f"model.{stack}.layers.{i}"
-            for name, target in blocks.items():
-                state |= _attention(read, f"{theirs}.{name}", f"{ours}.{target}", config, "wq wk wv wo")
-            state |= read.linear(f"{theirs}.feedforward.w1", f"{ours}.feed_forward.fc1", inner, width)
-            state |= read.linear(f"{theirs}.feedforward.w2", f"{ours}.feed_forward.fc2", width, inner)
-            for j, target in enumerate([*blocks.values(), "feed_forward"], start=1):
-                norm = read.norm(f"{theirs}.norm{j}", f"{ours}.{target}_norm", width, "gamma", "beta")
-                gain = norm[f"{ours}.{target}_norm.weight"]
-                norm[f"{ours}.{target}_norm.weight"] = (gain.double() * math.sqrt((width - 1) / width)).to(gain.dtype)
-                state |= norm
+            state |= _post_norm_layer(
+                read, theirs, ours, config, blocks, "wq wk wv wo", "feedforward.w1 feedforward.w2"
+            )
+    for name, tensor in state.items():
+        if name.endswith("_norm.weight"):  # a gain over the unbiased deviation
+            state[name] = (tensor.double() * math.sqrt((width - 1) / width)).to(tensor.dtype)
     read.drop(lambda name: name.endswith(".pos_encodings.pos_encodings"))  # the paper's sinusoids, (1, maxlen, dm)
     return state
 
@@ -162,8 +176,7 @@ def _gelu_seq2seq(read: _Reader, config: PreTrainedConfig) -> State:
 
     def encoder_block(theirs: str, ours: str, attention: str) -> State:
         block = _attention(read, f"{theirs}.attention", f"{ours}.{attention}", config, names)
-        block |= read.linear(f"{theirs}.feed_forward.0", f"{ours}.feed_forward.fc1", inner, width)
-        block |= read.linear(f"{theirs}.feed_forward.2", f"{ours}.feed_forward.fc2", width, inner)
+        block |= read.feed_forward(f"{theirs}.feed_forward.0", f"{theirs}.feed_forward.2", ours, width, inner)
         block |= read.norm(f"{theirs}.layer_norm1", f"{ours}.{attention}_norm", width)
         return block | read.norm(f"{theirs}.layer_norm2", f"{ours}.feed_forward_norm", width)
 
@@ -201,7 +214,7 @@ AttentionInterface.register("sum_of_values", sum_of_values)
 
 
 def _paper_seq2seq(read: _Reader, config: PreTrainedConfig) -> State:
-    width, inner, names = config.d_model, config.encoder_ffn_dim, "w_q w_k w_v w_combination"
+    width, names = config.d_model, "w_q w_k w_v w_combination"
     state = {}
     for stack, size in _stacks(read, config):
         state[f"model.{stack}.embed_tokens.weight"] = read.take(f"{stack}.embedding.weight", size, width)
@@ -211,12 +224,7 @@ def _paper_seq2seq(read: _Reader, config: PreTrainedConfig) -> State:
             state |= read.linear("decoder.linear", "lm_head", size, width)
         for i in range(config.encoder_layers):
             theirs, ours = f"{stack}.layers.{i}", f"model.{stack}.layers.{i}"
-            for name, target in blocks.items():
-                state |= _attention(read, f"{theirs}.{name}", f"{ours}.{target}", config, names)
-            state |= read.linear(f"{theirs}.ffn.fc1", f"{ours}.feed_forward.fc1", inner, width)
-            state |= read.linear(f"{theirs}.ffn.fc2", f"{ours}.feed_forward.fc2", width, inner)
-            for j, target in enumerate([*blocks.values(), "feed_forward"], start=1):
-                state |= read.norm(f"{theirs}.norm{j}", f"{ours}.{target}_norm", width, "gamma", "beta")
+            state |= _post_norm_layer(read, theirs, ours, config, blocks, names, "ffn.fc1 ffn.fc2")
     return state
 
 
