@@ -9,8 +9,6 @@ from pathlib import Path
 from datasets import Dataset, DatasetDict, load_dataset
 from torch.utils.data import Sampler
 
-EMBEDDED = ("embedded:numbers", "embedded:stories", "embedded:multiplication")
-
 
 def load_splits(
     dataset_name: str | None = None,
@@ -38,10 +36,14 @@ def load_splits(
     if (dataset_name is None) == (not files):
         raise ValueError("Give either `dataset_name`, or `train_file`, `validation_file` and `test_file`.")
     if dataset_name is not None and dataset_name.startswith("embedded:"):
-        if dataset_name not in EMBEDDED:
-            raise ValueError(f"`dataset_name` is {dataset_name!r}; the embedded sets are {', '.join(EMBEDDED)}.")
-        make = {"numbers": make_numbers, "stories": make_stories, "multiplication": make_multiplication}
-        splits = make[dataset_name.removeprefix("embedded:")]()
+        embedded = {
+            "embedded:numbers": make_numbers,
+            "embedded:stories": make_stories,
+            "embedded:multiplication": make_multiplication,
+        }
+        if dataset_name not in embedded:
+            raise ValueError(f"`dataset_name` is {dataset_name!r}; the embedded sets are {', '.join(embedded)}.")
+        splits = embedded[dataset_name]()
     elif dataset_name is not None:
         if dataset_name.startswith((".", "/", "~")) and not Path(dataset_name).expanduser().is_dir():
             raise FileNotFoundError(f"`dataset_name` is {dataset_name!r}, but there is no such folder.")

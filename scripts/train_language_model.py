@@ -121,9 +121,9 @@ def main():
         for name in ("validation", "test"):
             if name in texts:
                 kept = trainer.accelerator.unwrap_model(trainer.model)
-                results[name] = evaluate_language_model(kept, tokenizer, texts[name]["text"])
+                rows = texts[name]["text"]
+                results[name] = evaluate_language_model(kept, tokenizer, rows)
                 if data_args.answer_after is not None:
-                    rows = texts[name]["text"]
                     results[name] |= evaluate_answers(kept, tokenizer, rows, data_args.answer_after)
                 trainer.log_metrics(name, results[name])
                 trainer.save_metrics(name, results[name])

@@ -21,16 +21,16 @@ class ScratchGenerationMixin(GenerationMixin):
     def _prepare_generation_config(self, generation_config: GenerationConfig | None, **kwargs):
         slide_window = kwargs.pop("slide_window", None)
         generation_config, model_kwargs = super()._prepare_generation_config(generation_config, **kwargs)
-        if slide_window is not None:
-            generation_config.slide_window = slide_window
-        if getattr(generation_config, "slide_window", False):
+        if slide_window is None:
+            slide_window = getattr(generation_config, "slide_window", False)
+        generation_config.slide_window = slide_window
+        if slide_window:
             model_kwargs["slide_window"] = True
         return generation_config, model_kwargs
 
     def _validate_generation_mode(self, generation_mode, generation_config: GenerationConfig, *args, **kwargs):
         super()._validate_generation_mode(generation_mode, generation_config, *args, **kwargs)
-        slide_window = getattr(generation_config, "slide_window", False)
-        if slide_window and generation_mode == GenerationMode.ASSISTED_GENERATION:
+        if generation_config.slide_window and generation_mode == GenerationMode.ASSISTED_GENERATION:
             raise ValueError(
                 "`slide_window=True` does not go with assisted generation (`assistant_model` or "
                 "`prompt_lookup_num_tokens`), which needs a cache of all tokens. Leave one of them out."
@@ -48,7 +48,7 @@ class ScratchGenerationMixin(GenerationMixin):
         # the last token that is generated is never read, so it needs no position
         if generation_config.max_length <= longest + 1:
             return generation_config
-        if not getattr(generation_config, "slide_window", False):
+        if not generation_config.slide_window:
             raise ValueError(
                 f"Generation could reach {generation_config.max_length} tokens ({length} given, up to "
                 f"{generation_config.max_length - length} new), but `max_position_embeddings` of this model is "
