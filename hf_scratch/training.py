@@ -33,23 +33,31 @@ def prepare_arguments(args: TrainingArguments) -> None:
         logging.getLogger(name).setLevel(level)
 
 
-class _PlainEvaluation:
-    """Evaluation that reports the cross-entropy itself, and leaves the model's generation config as it was.
+class _LeanLoss:
+    """A training step without the logits, and an evaluation that reports the cross-entropy itself.
 
-    Stock trainers report the smoothed loss when they smooth labels, and fill the config with every default.
+    Stock trainers smooth labels outside the model, on all of its logits, and in the evaluation too. Theirs also fills
+    the model's generation config with every default.
     """
 
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.label_smoother = None
+
+    def compute_loss(self, model, inputs, *args, **kwargs):
+        if model.training:
+            inputs = {**inputs, "skip_logits": True, "label_smoothing": self.args.label_smoothing_factor}
+        return super().compute_loss(model, inputs, *args, **kwargs)
+
     def evaluation_loop(self, *args, **kwargs):
-        smoother, self.label_smoother = self.label_smoother, None
         generation_config = copy.deepcopy(self.model.generation_config)
         try:
             return super().evaluation_loop(*args, **kwargs)
         finally:
-            self.label_smoother = smoother
             self.model.generation_config = generation_config
 
 
-class LanguageModelTrainer(_PlainEvaluation, Trainer):
+class LanguageModelTrainer(_LeanLoss, Trainer):
     """Trainer for ScratchGPT.
 
     Args:
@@ -68,7 +76,7 @@ class LanguageModelTrainer(_PlainEvaluation, Trainer):
         return super().get_decay_parameter_names(model)
 
 
-class TranslationTrainer(_PlainEvaluation, Seq2SeqTrainer):
+class TranslationTrainer(_LeanLoss, Seq2SeqTrainer):
     """Seq2SeqTrainer for ScratchTransformer.
 
     Args:

@@ -16,6 +16,8 @@ from transformers.configuration_utils import PreTrainedConfig
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, PreTrainedModel
 from transformers.utils.import_utils import is_torchdynamo_compiling
 
+from .cpu import apply_dropout, sdpa_training_forward
+
 
 def eager_attention_forward(
     module: nn.Module,
@@ -42,7 +44,7 @@ def eager_attention_forward(
         scores = scores + attention_mask
     # in float32, since a bfloat16 sum over a long row loses the small weights
     weights = nn.functional.softmax(scores, dim=-1, dtype=torch.float32).to(query.dtype)
-    weights = nn.functional.dropout(weights, p=dropout, training=module.training)
+    weights = apply_dropout(weights, dropout, module.training)
     context = torch.matmul(weights, value).transpose(1, 2).contiguous()
     return context, weights
 
@@ -106,6 +108,8 @@ class MultiHeadAttention(nn.Module):
         attention_interface = ALL_ATTENTION_FUNCTIONS.get_interface(
             self.config._attn_implementation, eager_attention_forward
         )
+        if self.training and query.device.type == "cpu" and self.config._attn_implementation == "sdpa":
+            attention_interface = sdpa_training_forward
         context, weights = attention_interface(
             self,
             query,
@@ -150,14 +154,15 @@ class FeedForward(nn.Module):
     def __init__(self, width: int, inner_width: int, activation: str, dropout: float = 0.0):
         super().__init__()
         self.fc1 = nn.Linear(width, inner_width)
-        self.activation = ACT2FN[activation]
+        # GPT-2's GELU is this one, written out in six operations
+        self.activation = ACT2FN["gelu_pytorch_tanh" if activation == "gelu_new" else activation]
         self.dropout = dropout
         self.fc2 = nn.Linear(inner_width, width)
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """(batch, length, width) -> (batch, length, width), each position by itself."""
         hidden_states = self.activation(self.fc1(hidden_states))
-        hidden_states = nn.functional.dropout(hidden_states, p=self.dropout, training=self.training)
+        hidden_states = apply_dropout(hidden_states, self.dropout, self.training)
         return self.fc2(hidden_states)
 
 
@@ -173,7 +178,7 @@ def add_and_norm(
     x + Dropout(Sublayer(LayerNorm(x))), whose gradient reaches the first layer unchanged (Xiong et al. 2020).
     """
     output = sublayer(norm(hidden_states) if layer.norm_first else hidden_states)
-    hidden_states = hidden_states + nn.functional.dropout(output, p=layer.dropout, training=layer.training)
+    hidden_states = hidden_states + apply_dropout(output, layer.dropout, layer.training)
     return hidden_states if layer.norm_first else norm(hidden_states)
 
 

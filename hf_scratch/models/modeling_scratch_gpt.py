@@ -17,6 +17,7 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
 from .configuration_scratch_gpt import ScratchGPTConfig
+from .cpu import apply_dropout
 from .generation import ScratchGenerationMixin
 from .layers import (
     FeedForward,
@@ -28,6 +29,7 @@ from .layers import (
     make_position_ids,
     slice_logits,
 )
+from .loss import linear_cross_entropy
 
 
 class ScratchGPTLayer(GradientCheckpointingLayer):
@@ -131,7 +133,7 @@ class ScratchGPTModel(ScratchGPTPreTrainedModel):
         )
 
         hidden_states = self.embed_norm(inputs_embeds + self.embed_positions(position_ids))
-        hidden_states = nn.functional.dropout(hidden_states, p=self.config.embedding_dropout, training=self.training)
+        hidden_states = apply_dropout(hidden_states, self.config.embedding_dropout, self.training)
         for layer in self.layers:
             hidden_states = layer(
                 hidden_states,
@@ -169,6 +171,7 @@ class ScratchGPTForCausalLM(ScratchGPTPreTrainedModel, ScratchGenerationMixin):
         labels: torch.LongTensor | None = None,
         use_cache: bool | None = None,
         logits_to_keep: int | torch.Tensor = 0,
+        skip_logits: bool = False,
         **kwargs: Unpack[TransformersKwargs],
     ) -> CausalLMOutputWithPast:
         """Predict the next token at each position. Arguments beyond these are those of `ScratchGPTModel`.
@@ -176,11 +179,14 @@ class ScratchGPTForCausalLM(ScratchGPTPreTrainedModel, ScratchGenerationMixin):
         Args:
             labels: (batch, length), usually `input_ids` themselves: the shift by one is done here; -100 is ignored.
             logits_to_keep: how many last positions to compute logits for (0: all), or their indices.
+            skip_logits: with labels, compute the loss piece by piece and return no logits: less memory and time.
             num_items_in_batch: the loss is the sum over tokens divided by this; without it, the mean.
+            label_smoothing: how much of each label is spread over the vocabulary (section 5.4). Default: 0.
 
         Returns:
-            `loss` in nats a token, `logits` (batch, kept length, vocab_size), and the cache.
+            `loss` in nats a token, `logits` (batch, kept length, vocab_size) unless skipped, and the cache.
         """
+        label_smoothing = kwargs.pop("label_smoothing", 0.0)  # in the signature, Trainer would take it for labels
         outputs = self.model(
             input_ids=input_ids,
             attention_mask=attention_mask,
@@ -190,9 +196,15 @@ class ScratchGPTForCausalLM(ScratchGPTPreTrainedModel, ScratchGenerationMixin):
             use_cache=use_cache,
             **kwargs,
         )
-        logits = self.lm_head(slice_logits(outputs.last_hidden_state, logits_to_keep))
-        loss = None
-        if labels is not None:
+        hidden_states, logits, loss = outputs.last_hidden_state, None, None
+        if labels is None or not skip_logits:
+            logits = self.lm_head(slice_logits(hidden_states, logits_to_keep))
+        if labels is not None and (skip_logits or label_smoothing):
+            if (next_tokens := kwargs.get("shift_labels")) is None:
+                next_tokens = nn.functional.pad(labels[:, 1:], (0, 1), value=-100)
+            num_items = kwargs.get("num_items_in_batch")
+            loss = linear_cross_entropy(hidden_states, self.lm_head, next_tokens, label_smoothing, num_items)
+        elif labels is not None:
             loss = self.loss_function(logits=logits, labels=labels, vocab_size=self.config.vocab_size, **kwargs)
         return CausalLMOutputWithPast(
             loss=loss,

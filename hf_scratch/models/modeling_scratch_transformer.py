@@ -27,6 +27,7 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .configuration_scratch_transformer import ScratchTransformerConfig
+from .cpu import apply_dropout
 from .generation import ScratchGenerationMixin
 from .layers import (
     FeedForward,
@@ -38,6 +39,7 @@ from .layers import (
     make_position_ids,
     slice_logits,
 )
+from .loss import linear_cross_entropy
 
 
 class ScratchTransformerEncoderLayer(GradientCheckpointingLayer):
@@ -168,7 +170,7 @@ class ScratchTransformerStack(ScratchTransformerPreTrainedModel):
             inputs_embeds = self.embed_tokens(input_ids)
         position_ids = make_position_ids(self.config, inputs_embeds, position_ids, past_key_values)
         hidden_states = inputs_embeds * self.embed_scale + self.embed_positions(position_ids)
-        return nn.functional.dropout(hidden_states, p=self.config.dropout, training=self.training)
+        return apply_dropout(hidden_states, self.config.dropout, self.training)
 
 
 class ScratchTransformerEncoder(ScratchTransformerStack):
@@ -392,6 +394,7 @@ class ScratchTransformerForConditionalGeneration(ScratchTransformerPreTrainedMod
         labels: torch.LongTensor | None = None,
         use_cache: bool | None = None,
         logits_to_keep: int | torch.Tensor = 0,
+        skip_logits: bool = False,
         **kwargs: Unpack[TransformersKwargs],
     ) -> Seq2SeqLMOutput:
         """Predict each target token. Arguments beyond these are those of `ScratchTransformerModel`.
@@ -400,11 +403,14 @@ class ScratchTransformerForConditionalGeneration(ScratchTransformerPreTrainedMod
             labels: (batch, target length), the target with its end token and without a start token; -100 is ignored.
                 `decoder_input_ids` are made from them when not given.
             logits_to_keep: how many last positions to compute logits for (0: all), or their indices.
+            skip_logits: with labels, compute the loss piece by piece and return no logits: less memory and time.
             num_items_in_batch: the loss is the sum over tokens divided by this; without it, the mean.
+            label_smoothing: how much of each label is spread over the vocabulary (section 5.4). Default: 0.
 
         Returns:
-            `loss` in nats a token, `logits` (batch, kept length, decoder_vocab_size), and the cache.
+            `loss` in nats a token, `logits` (batch, kept length, decoder_vocab_size) unless skipped, and the cache.
         """
+        label_smoothing = kwargs.pop("label_smoothing", 0.0)  # in the signature, Trainer would take it for labels
         if labels is not None:
             use_cache = False
             if decoder_input_ids is None and decoder_inputs_embeds is None:
@@ -422,9 +428,13 @@ class ScratchTransformerForConditionalGeneration(ScratchTransformerPreTrainedMod
             use_cache=use_cache,
             **kwargs,
         )
-        logits = self.lm_head(slice_logits(outputs.last_hidden_state, logits_to_keep))
-        loss = None
-        if labels is not None:
+        hidden_states, logits, loss = outputs.last_hidden_state, None, None
+        if labels is None or not skip_logits:
+            logits = self.lm_head(slice_logits(hidden_states, logits_to_keep))
+        if labels is not None and (skip_logits or label_smoothing):
+            num_items = kwargs.get("num_items_in_batch")
+            loss = linear_cross_entropy(hidden_states, self.lm_head, labels, label_smoothing, num_items)
+        elif labels is not None:
             loss = self.loss_function(logits, labels.contiguous(), vocab_size=self.config.decoder_vocab_size, **kwargs)
         return Seq2SeqLMOutput(
             loss=loss,
