@@ -19,7 +19,8 @@ class TranslationPipeline(Pipeline):
     ```
 
     Calling it takes one string or a list of them, and gives a list of `{"translation_text": ...}`. Keyword arguments
-    are those of `generate()`, and `truncation=True` cuts inputs that are longer than the model's positions.
+    are those of `generate()`, and `truncation=True` cuts inputs that are longer than the model's positions. A list is
+    translated in the order of its lengths, longest first, so that a batch holds little padding.
 
     Raises:
         ValueError: an input that is not a string, or has no text in it.
@@ -31,8 +32,12 @@ class TranslationPipeline(Pipeline):
     _load_tokenizer = True
 
     def __call__(self, inputs: str | list[str], **kwargs) -> list[dict[str, str]]:
-        outputs = super().__call__(inputs, **kwargs)
-        return outputs if isinstance(outputs, list) else [outputs]
+        if not isinstance(inputs, list):
+            outputs = super().__call__(inputs, **kwargs)
+            return outputs if isinstance(outputs, list) else [outputs]
+        order = sorted(range(len(inputs)), key=lambda i: -len(str(inputs[i])))
+        outputs = super().__call__([inputs[i] for i in order], **kwargs)
+        return [output for _, output in sorted(zip(order, outputs, strict=True), key=lambda pair: pair[0])]
 
     def _sanitize_parameters(self, truncation: bool | None = None, **generate_kwargs):
         preprocess = {} if truncation is None else {"truncation": truncation}

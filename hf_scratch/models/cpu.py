@@ -63,11 +63,13 @@ def sdpa_training_forward(
     It has no dropout: what torch does in its place holds all scores three times over. And its gradient in half
     precision takes seven times as long as in float32 for rows of 20 keys, as long for 256.
     """
-    if dropout and round(dropout * LEVELS) < LEVELS and not is_torchdynamo_compiling():
-        is_causal = attention_mask is None and module.is_causal and query.shape[2] > 1
+    can_drop = round(dropout * LEVELS) < LEVELS and query.numel() and key.numel() and not is_torchdynamo_compiling()
+    if dropout and can_drop and not (attention_mask is not None and attention_mask.requires_grad):
+        is_causal = module.is_causal if kwargs.get("is_causal") is None else kwargs["is_causal"]
+        is_causal = is_causal and attention_mask is None and query.shape[2] > 1
         return _DropoutAttention.apply(query, key, value, attention_mask, scaling, dropout, is_causal), None
     dtype = query.dtype
-    if key.shape[2] < 256:
+    if dtype.itemsize == 2 and key.shape[2] < 256:
         query, key, value = query.float(), key.float(), value.float()
         if attention_mask is not None and attention_mask.dtype != torch.bool:
             attention_mask = attention_mask.float()
@@ -99,6 +101,8 @@ class _DropoutAttention(torch.autograd.Function):
         ctx.seed = int(torch.randint(2**62, ()))
         ctx.scaling, ctx.dropout, ctx.is_causal = scaling, dropout, is_causal
         generator = torch.Generator().manual_seed(ctx.seed)
+        if attention_mask is not None:
+            attention_mask = attention_mask.expand(query.shape[0], -1, query.shape[2], key.shape[2])
         context = query.new_empty(query.shape[0], query.shape[2], query.shape[1], value.shape[3])
         for rows, queries, keys in _pieces(query, key, is_causal):
             weights = _weights(ctx, query[rows, :, queries], key[rows, :, keys], attention_mask, rows, queries, keys)
@@ -113,10 +117,10 @@ class _DropoutAttention(torch.autograd.Function):
     def backward(ctx, context_gradient: torch.Tensor):
         query, key, value, attention_mask, context = ctx.saved_tensors
         generator = torch.Generator().manual_seed(ctx.seed)
-        query_gradient = torch.empty_like(query)
-        key_gradient, value_gradient = torch.zeros_like(key), torch.zeros_like(value)
+        query_gradient, exact = torch.empty_like(query), torch.promote_types(query.dtype, torch.float32)
+        key_gradient, value_gradient = torch.zeros_like(key, dtype=exact), torch.zeros_like(value, dtype=exact)
         # sum over keys of weight times its gradient, without the weights: (batch, heads, queries, 1)
-        mean_gradient = (context_gradient * context).sum(-1, keepdim=True).transpose(1, 2)
+        mean_gradient = (context_gradient * context).sum(-1, keepdim=True, dtype=exact).transpose(1, 2)
         context_gradient = context_gradient.transpose(1, 2)
         for rows, queries, keys in _pieces(query, key, ctx.is_causal):
             q, k, v = query[rows, :, queries], key[rows, :, keys], value[rows, :, keys]
@@ -128,7 +132,7 @@ class _DropoutAttention(torch.autograd.Function):
             score_gradient.sub_(mean_gradient[rows, :, queries]).mul_(weights).mul_(ctx.scaling)
             query_gradient[rows, :, queries] = score_gradient @ k
             key_gradient[rows, :, keys] += score_gradient.transpose(2, 3) @ q
-        return query_gradient, key_gradient, value_gradient, None, None, None, None
+        return query_gradient, key_gradient.to(key.dtype), value_gradient.to(value.dtype), None, None, None, None
 
 
 def _pieces(query: torch.Tensor, key: torch.Tensor, is_causal: bool) -> Iterator[tuple[slice, slice, slice]]:
@@ -144,11 +148,13 @@ def _pieces(query: torch.Tensor, key: torch.Tensor, is_causal: bool) -> Iterator
 
 def _weights(ctx, query, key, attention_mask, rows: slice, queries: slice, keys: slice) -> torch.Tensor:
     scores = torch.matmul(query, key.transpose(2, 3)).mul_(ctx.scaling)
-    lowest = torch.finfo(scores.dtype).min
     if ctx.is_causal:
         later = torch.ones(scores.shape[2], scores.shape[2], dtype=torch.bool).triu(1)
-        scores[..., queries].masked_fill_(later, lowest)
+        scores[..., queries].masked_fill_(later, -torch.inf)
     elif attention_mask is not None:
-        mask = (attention_mask if len(attention_mask) == 1 else attention_mask[rows])[:, :, queries, keys]
-        scores = scores.masked_fill_(~mask, lowest) if mask.dtype == torch.bool else scores.add_(mask)
-    return scores.softmax(-1, dtype=torch.float32).to(query.dtype)
+        mask = attention_mask[rows, :, queries, keys]
+        scores = scores.masked_fill_(~mask, -torch.inf) if mask.dtype == torch.bool else scores.add_(mask)
+    weights = scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32))
+    if attention_mask is not None:  # as in sdpa, a query that sees no key gets nothing
+        weights.masked_fill_(scores.amax(-1, keepdim=True) == -torch.inf, 0.0)
+    return weights.to(query.dtype)

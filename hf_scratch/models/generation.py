@@ -1,12 +1,28 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""What our models add to transformers' `generate()`: what happens at the last position."""
+"""What our models add to transformers' `generate()`: what happens at the last position, and a faster way there."""
 
 import torch
-from transformers.generation import GenerationConfig, GenerationMixin, GenerationMode
+from torch import nn
+from transformers.generation import (
+    EosTokenCriteria,
+    GenerationConfig,
+    GenerationMixin,
+    GenerationMode,
+    LogitsProcessorList,
+    MaxLengthCriteria,
+    StoppingCriteriaList,
+)
+
+from .decoding import IncrementalDecoder, beam_search, is_plain
 
 
 class ScratchGenerationMixin(GenerationMixin):
-    """`generate()` that knows the model's last position.
+    """`generate()` that knows the model's last position, and on a CPU runs an `IncrementalDecoder` after the prompt.
+
+    The latter gives the same tokens. It leaves to transformers what it does not know: when more than the tokens is
+    asked for (`return_dict_in_generate`), a cache is given or chosen (`cache_implementation="dynamic"` is always
+    transformers' way), beams are sampled or their scores processed, or the model has hooks, adapters, shards or
+    quantised weights.
 
     By default it refuses, before the first token, to go past `max_position_embeddings`. With `slide_window=True`, as
     an argument or an entry of a `GenerationConfig`, it goes on: the next token is then predicted from the last
@@ -61,6 +77,121 @@ class ScratchGenerationMixin(GenerationMixin):
                 "tokens that stay in the window have to be known. Give `input_ids`."
             )
         return generation_config
+
+    def _prepare_cache_for_generation(self, generation_config: GenerationConfig, model_kwargs: dict, *args, **kwargs):
+        generation_config.cache_is_own = model_kwargs.get("past_key_values") is None
+        return super()._prepare_cache_for_generation(generation_config, model_kwargs, *args, **kwargs)
+
+    def _start_decoder(
+        self, input_ids: torch.LongTensor, generation_config: GenerationConfig, num_beams: int, **model_kwargs
+    ) -> tuple[IncrementalDecoder, torch.Tensor] | None:
+        """A decoder that has read the prompts (batch, length), and the next logits (batch, vocabulary); or None."""
+        known = {"attention_mask", "position_ids", "past_key_values", "use_cache", "encoder_outputs", "logits_to_keep"}
+        mask = model_kwargs.get("attention_mask")
+        if not (
+            generation_config.use_cache
+            and generation_config.cache_implementation is None
+            and generation_config.cache_is_own
+            and generation_config.prefill_chunk_size is None
+            and not generation_config.return_dict_in_generate
+            and not generation_config.is_assistant
+            and known.issuperset(model_kwargs)
+            and input_ids.shape[1] > 0
+            and (mask is None or mask.dim() == 2)
+            and is_plain(self)
+        ):
+            return None
+        prompts, mask = input_ids[::num_beams], None if mask is None else mask[::num_beams]
+        prompt_mask, source_mask, inputs = torch.ones_like(prompts), None, {"attention_mask": mask}
+        if self.config.is_encoder_decoder:
+            states = model_kwargs["encoder_outputs"][0][::num_beams]
+            inputs |= {"decoder_input_ids": prompts, "encoder_outputs": (states,)}
+            source_mask = torch.ones(states.shape[:2]) if mask is None else mask
+            position = prompt_mask.sum(-1)
+        else:
+            prompt_mask = prompt_mask if mask is None else mask
+            positions = model_kwargs.get("position_ids")
+            if positions is None:
+                positions = (prompt_mask.long().cumsum(-1) - 1).clamp(min=0)
+            positions = positions.expand(len(input_ids), -1)[::num_beams]
+            inputs |= {"input_ids": prompts, "position_ids": positions}
+            position = positions[:, -1] + 1
+        outputs = self(**inputs, use_cache=True, logits_to_keep=1)
+        max_new_tokens = generation_config.max_length - prompts.shape[1]
+        decoder = IncrementalDecoder(
+            self, outputs.past_key_values, position, prompt_mask, source_mask, num_beams, max_new_tokens
+        )
+        return decoder, outputs.logits[:, -1]
+
+    def _sample(
+        self,
+        input_ids: torch.LongTensor,
+        logits_processor: LogitsProcessorList,
+        stopping_criteria: StoppingCriteriaList,
+        generation_config: GenerationConfig,
+        synced_gpus: bool = False,
+        streamer=None,
+        **model_kwargs,
+    ):
+        started = None if synced_gpus else self._start_decoder(input_ids, generation_config, 1, **model_kwargs)
+        if started is None:
+            return super()._sample(
+                input_ids,
+                logits_processor,
+                stopping_criteria,
+                generation_config,
+                synced_gpus,
+                streamer,
+                **model_kwargs,
+            )
+        decoder, logits = started
+        pad_token_id = generation_config._pad_token_tensor
+        has_eos = any(hasattr(criterion, "eos_token_id") for criterion in stopping_criteria)
+        unfinished = torch.ones(len(input_ids), dtype=torch.long)
+        rows = torch.arange(len(input_ids))  # those that the decoder still holds
+        while True:
+            scores = logits_processor(input_ids, logits.to(copy=True, dtype=torch.float32))
+            if generation_config.do_sample:
+                tokens = torch.multinomial(nn.functional.softmax(scores, dim=-1), num_samples=1).squeeze(1)
+            else:
+                tokens = scores.argmax(-1)
+            if has_eos:
+                tokens = tokens * unfinished + pad_token_id * (1 - unfinished)
+            input_ids = torch.cat([input_ids, tokens[:, None]], dim=-1)
+            if streamer is not None:
+                streamer.put(tokens.cpu())
+            unfinished = unfinished & ~stopping_criteria(input_ids, None)
+            if not unfinished.any():
+                break
+            if has_eos and 4 * unfinished.sum() < 3 * len(rows):  # a quarter has ended: worth a copy of the others
+                kept = unfinished[rows].nonzero()[:, 0]
+                decoder.keep(kept)
+                rows = rows[kept]
+            logits[rows] = decoder.step(tokens[rows, None])[:, 0]  # those of finished rows do not matter
+        if streamer is not None:
+            streamer.end()
+        return input_ids
+
+    def _beam_search(
+        self,
+        input_ids: torch.LongTensor,
+        logits_processor: LogitsProcessorList,
+        stopping_criteria: StoppingCriteriaList,
+        generation_config: GenerationConfig,
+        synced_gpus: bool = False,
+        **model_kwargs,
+    ):
+        num_beams = generation_config.num_beams
+        is_usual = not (synced_gpus or generation_config.do_sample or len(logits_processor)) and all(
+            isinstance(criterion, (MaxLengthCriteria, EosTokenCriteria)) for criterion in stopping_criteria
+        )
+        started = self._start_decoder(input_ids, generation_config, num_beams, **model_kwargs) if is_usual else None
+        if started is None:
+            return super()._beam_search(
+                input_ids, logits_processor, stopping_criteria, generation_config, synced_gpus, **model_kwargs
+            )
+        num_return_sequences = generation_config.num_return_sequences or 1
+        return beam_search(*started, input_ids[::num_beams], num_return_sequences, generation_config)
 
     def prepare_inputs_for_generation(
         self,

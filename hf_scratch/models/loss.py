@@ -28,19 +28,31 @@ def linear_cross_entropy(
     num_items = kept.sum() if num_items_in_batch is None else num_items_in_batch
     if labels.device.type == "cpu" and not is_torchdynamo_compiling():  # an accelerator would have to be waited for
         hidden_states, labels = hidden_states[kept], labels[kept]
-    weight = getattr(lm_head, "weight", None)
-    if type(lm_head) is nn.Linear and type(weight) is nn.Parameter and len(weight) == lm_head.out_features:
-        bias = lm_head.bias
-        needs_gradient = torch.is_grad_enabled() and (hidden_states.requires_grad or weight.requires_grad)
-        loss = _LinearCrossEntropy.apply(hidden_states, weight, bias, labels, label_smoothing, needs_gradient)
-    else:
-        logits = lm_head(hidden_states).float()
-        loss = nn.functional.cross_entropy(logits, labels, reduction="sum", label_smoothing=label_smoothing)
+    if _is_plain(lm_head, hidden_states.device):
+        weight, bias = lm_head.weight, lm_head.bias
+        with_gradient = torch.is_grad_enabled()
+        return _LinearCrossEntropy.apply(
+            hidden_states, weight, bias, labels, label_smoothing, num_items, with_gradient
+        )
+    logits = lm_head(hidden_states).float()
+    loss = nn.functional.cross_entropy(logits, labels, reduction="sum", label_smoothing=label_smoothing)
     return loss / (num_items.to(loss.device) if torch.is_tensor(num_items) else num_items)
 
 
+def _is_plain(lm_head: nn.Module, device: torch.device) -> bool:
+    weight = getattr(lm_head, "weight", None)
+    return (
+        type(lm_head) is nn.Linear
+        and type(weight) is nn.Parameter
+        and len(weight) == lm_head.out_features
+        and weight.device == device
+        and "forward" not in vars(lm_head)
+        and not (lm_head._forward_hooks or lm_head._forward_pre_hooks)
+    )
+
+
 class _LinearCrossEntropy(torch.autograd.Function):
-    """The sum over tokens, some rows of logits at a time. Their gradient is taken on the way, while they are at hand.
+    """Some rows of logits at a time. Their gradient is taken on the way, while they are at hand.
 
     torch.nn.functional has a function of this name from 2.13 on, which does without the logits only if no labels are
     smoothed.
@@ -54,51 +66,68 @@ class _LinearCrossEntropy(torch.autograd.Function):
         bias: torch.Tensor | None,
         labels: torch.LongTensor,
         label_smoothing: float,
-        needs_gradient: bool,
+        num_items: int | torch.Tensor,
+        with_gradient: bool,
     ) -> torch.Tensor:
         device, vocab_size = hidden_states.device.type, weight.shape[0]
-        autocast = torch.is_autocast_enabled(device)
-        dtype = torch.get_autocast_dtype(device) if autocast else hidden_states.dtype
+        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden_states.dtype
         kept = (labels != -100)[:, None]
-        inputs, matrix = (hidden_states * kept).to(dtype), weight.to(dtype)
+        inputs, matrix = hidden_states.masked_fill(~kept, 0.0).to(dtype), weight.to(dtype)
         offset = None if bias is None else bias.to(dtype)
+        needed = [with_gradient and need for need in ctx.needs_input_grad[:3]]
+        input_gradient = torch.empty_like(inputs) if needed[0] else None
+        weight_gradient = torch.zeros_like(weight, dtype=torch.float32) if needed[1] else None
+        bias_gradient = torch.zeros_like(bias, dtype=torch.float32) if needed[2] else None
         loss = torch.zeros((), dtype=torch.float32, device=hidden_states.device)
-        if needs_gradient:
-            input_gradient = torch.empty_like(inputs)
-            weight_gradient = torch.zeros_like(weight, dtype=torch.float32)
-            bias_gradient = None if bias is None else torch.zeros_like(bias, dtype=torch.float32)
 
         # a CPU's cache holds 2**21 logits and their softmax; an accelerator wants more work at a time
         rows = max((2**21 if device == "cpu" else 2**26) // vocab_size, 1)
         with torch.autocast(device, enabled=False):
             for begin in range(0, len(labels), rows):
                 part = slice(begin, begin + rows)
-                target = labels[part, None].clamp(min=0)
+                target = labels[part, None].masked_fill(~kept[part], 0)
                 log_p = nn.functional.linear(inputs[part], matrix, offset).log_softmax(-1, dtype=torch.float32)
                 losses = (label_smoothing - 1.0) * log_p.gather(1, target)
                 if label_smoothing:
                     losses -= label_smoothing * log_p.mean(-1, keepdim=True)
                 loss += (losses * kept[part]).sum()
-                if not needs_gradient:
+                if not any(needed):
                     continue
                 # softmax minus the target's distribution
                 gradient = log_p.exp_()
                 gradient.scatter_add_(1, target, gradient.new_full(target.shape, label_smoothing - 1.0))
                 if label_smoothing:
                     gradient -= label_smoothing / vocab_size
-                if bias is not None:
+                if needed[2]:
                     bias_gradient += (gradient * kept[part]).sum(0)
                 gradient = gradient.to(dtype)
-                torch.mm(gradient, matrix, out=input_gradient[part])
-                weight_gradient += gradient.t() @ inputs[part]
-        if needs_gradient:
-            ctx.has_bias = bias is not None
-            gradients = [(input_gradient * kept).to(hidden_states.dtype), weight_gradient.to(weight.dtype)]
-            ctx.save_for_backward(*gradients, *([bias_gradient.to(bias.dtype)] if ctx.has_bias else []))
-        return loss
+                if needed[0]:
+                    torch.mm(gradient, matrix, out=input_gradient[part])
+                if needed[1] and dtype == torch.float32:
+                    weight_gradient.addmm_(gradient.t(), inputs[part])
+                elif needed[1]:
+                    weight_gradient += gradient.t() @ inputs[part]
+
+        scale = 1.0 / torch.as_tensor(num_items, dtype=torch.float32, device=loss.device)
+        if needed[0]:
+            input_gradient = input_gradient.masked_fill_(~kept, 0.0).to(hidden_states.dtype)
+        # without a label the mean is nan, and its gradient 0
+        ctx.save_for_backward(scale.nan_to_num(posinf=0.0), input_gradient, weight_gradient, bias_gradient)
+        ctx.dtypes = [None if tensor is None else tensor.dtype for tensor in (hidden_states, weight, bias)]
+        return loss * scale
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, gradient: torch.Tensor):
-        gradients = [gradient * saved for saved in ctx.saved_tensors]
-        return *gradients, *(() if ctx.has_bias else (None,)), None, None, None
+        scale, *saved = ctx.saved_tensors
+        factor = gradient * scale
+        return (
+            *(
+                None if tensor is None else (tensor * factor).to(dtype)
+                for tensor, dtype in zip(saved, ctx.dtypes, strict=True)
+            ),
+            None,
+            None,
+            None,
+            None,
+        )

@@ -1,0 +1,260 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""One token at a time through a decoder: what `generate()` runs after the prompt, without what only training needs.
+
+`IncrementalDecoder` computes what the models' `forward` does. Queries, keys and values come from one product, keys and
+values lie in buffers that are never copied, and the beams of a sentence look at one copy of its prompt and its source.
+"""
+
+from functools import partial
+
+import torch
+from torch import nn
+from transformers.activations import ACT2FN
+from transformers.cache_utils import Cache, EncoderDecoderCache
+from transformers.generation import GenerationConfig
+
+from .layers import FeedForward, MultiHeadAttention, ScratchPreTrainedModel, SinusoidalPositionalEmbedding
+
+PLAIN_MODULES = {nn.Linear, nn.LayerNorm, nn.Embedding, nn.Identity, nn.ModuleList, nn.ReLU}
+PLAIN_MODULES |= {type(ACT2FN[name]) for name in ("gelu", "gelu_pytorch_tanh", "silu")}
+PLAIN_MODULES |= {SinusoidalPositionalEmbedding, MultiHeadAttention, FeedForward}
+
+
+def is_plain(model: ScratchPreTrainedModel) -> bool:
+    """Whether an `IncrementalDecoder` can stand in for the model: on a CPU, in float32 or float64, with "sdpa", with
+    values as wide as keys, and no hooks, adapters, shards or quantised weights.
+    """
+
+    def is_plain_module(module: nn.Module) -> bool:
+        own = type(module) in PLAIN_MODULES or type(module).__module__ == type(model).__module__
+        hooks = "forward" in vars(module) or module._compiled_call_impl or module._forward_hooks
+        weights = [weight for weight in module._parameters.values() if weight is not None]
+        return (
+            own
+            and not (hooks or module._forward_pre_hooks)
+            and getattr(module, "v_head_dim", None) == getattr(module, "head_dim", None)
+            and all(type(weight) is nn.Parameter and weight.device.type == "cpu" for weight in weights)
+        )
+
+    return (
+        not model.training
+        and model.dtype in (torch.float32, torch.float64)
+        and model.config._attn_implementation == "sdpa"
+        and all(is_plain_module(module) for module in model.modules())
+    )
+
+
+class IncrementalDecoder:
+    """The decoder of a model after a prompt, of which each row goes on in `num_beams` ways.
+
+    Args:
+        model: a ScratchGPTForCausalLM or ScratchTransformerForConditionalGeneration that `is_plain`.
+        past_key_values: the cache that the model's `forward` filled with the prompt, (batch, heads, length, head_dim).
+        position: of the next token, (batch,).
+        prompt_mask: (batch, prompt length), 0 on padding.
+        source_mask: (batch, source length), None without an encoder.
+        max_new_tokens: how often `step` may be called.
+    """
+
+    def __init__(
+        self,
+        model: ScratchPreTrainedModel,
+        past_key_values: Cache,
+        position: torch.LongTensor,
+        prompt_mask: torch.Tensor,
+        source_mask: torch.Tensor | None,
+        num_beams: int,
+        max_new_tokens: int,
+    ):
+        self.stack = model.model.decoder if model.config.is_encoder_decoder else model.model
+        self.norm, self.lm_head = _norm(self.stack.norm), _linear(model.lm_head)
+        self.num_beams, self.position = num_beams, position
+        self.length = prompt_mask.shape[1]  # slots in use: those of the prompt, then one a beam and step
+        slots, dtype = self.length + num_beams * max_new_tokens, model.lm_head.weight.dtype
+        prompt, source = past_key_values, None
+        if isinstance(past_key_values, EncoderDecoderCache):
+            prompt, source = past_key_values.self_attention_cache, past_key_values.cross_attention_cache
+        self.layers = []
+        for i, layer in enumerate(self.stack.layers):
+            cross = None if source is None else (source.layers[i].keys, source.layers[i].values)
+            self.layers.append(_Layer(layer, prompt.layers[i].keys, prompt.layers[i].values, cross, slots))
+        # added to the scores: (batch, 1, num_beams or 1, slots or source length), 0 where a beam may look
+        self.hidden = torch.finfo(dtype).min
+        self.mask = self.source_mask = None
+        if num_beams > 1 or not prompt_mask.all():
+            self.mask = torch.full((len(prompt_mask), 1, num_beams, slots), self.hidden, dtype=dtype)
+            self.mask[..., : self.length].masked_fill_(prompt_mask.bool()[:, None, None], 0.0)
+        if source_mask is not None and not source_mask.all():
+            self.source_mask = torch.zeros(source_mask.shape, dtype=dtype).masked_fill_(source_mask == 0, self.hidden)
+            self.source_mask = self.source_mask[:, None, None]
+
+    def step(self, tokens: torch.LongTensor) -> torch.Tensor:
+        """Read a token of each beam, (batch, num_beams); the logits after it, (batch, num_beams, vocabulary)."""
+        stack, self.new = self.stack, slice(self.length, self.length + self.num_beams)
+        self.length += self.num_beams
+        if self.mask is not None:  # besides its ancestors, each sees itself
+            self.mask[:, 0, :, self.new].diagonal(dim1=1, dim2=2).zero_()
+        position = nn.functional.embedding(self.position, stack.embed_positions.weight)[:, None]
+        x = nn.functional.embedding(tokens, stack.embed_tokens.weight)
+        x = x * stack.embed_scale + position if hasattr(stack, "embed_scale") else stack.embed_norm(x + position)
+        self.position = self.position + 1
+        x = x.flatten(0, 1)
+        for layer in self.layers:
+            for sublayer, norm in layer.sublayers:
+                x = x + sublayer(norm(x), self) if layer.norm_first else norm(x + sublayer(x, self))
+        return self.lm_head(self.norm(x)).view(*tokens.shape, -1)
+
+    def branch(self, parents: torch.LongTensor) -> None:
+        """Go on with beams that have the ancestors of others: `parents` (batch, num_beams) are their indices."""
+        used = self.mask[..., : self.length]
+        used.copy_(used.gather(2, parents[:, None, :, None].expand_as(used)))
+
+    def keep(self, rows: torch.Tensor) -> None:
+        """Drop all rows of the batch but `rows`, their indices."""
+        self.position = self.position[rows]
+        self.mask = None if self.mask is None else self.mask[rows]
+        self.source_mask = None if self.source_mask is None else self.source_mask[rows]
+        for layer in self.layers:
+            layer.keep(rows, self.length)
+
+
+def beam_search(
+    decoder: IncrementalDecoder,
+    logits: torch.Tensor,
+    prompts: torch.LongTensor,
+    num_return_sequences: int,
+    generation_config: GenerationConfig,
+) -> torch.LongTensor:
+    """The beam search of transformers' `generate()`, without the sentences that have ended.
+
+    Args:
+        decoder: after the prompts (batch, length), with `logits` (batch, vocabulary) for what follows.
+
+    Returns:
+        The best `num_return_sequences` of each prompt, (batch * num_return_sequences, longest).
+    """
+    num_beams, length, max_length = decoder.num_beams, prompts.shape[1], generation_config.max_length
+    penalty, early_stopping = generation_config.length_penalty, generation_config.early_stopping
+    pad, eos = generation_config._pad_token_tensor, generation_config._eos_token_tensor
+    # if the best all end, enough others must be there to go on with
+    num_candidates = max(2, 1 + (0 if eos is None else len(eos))) * num_beams
+    best = torch.arange(num_candidates) < num_beams  # only they may end: the others were worse than a running beam
+    fill = -1 if eos is None else int(pad or eos[0])
+    running = torch.full((len(prompts), num_beams, max_length), fill)
+    running[:, :, :length] = prompts[:, None]
+    running_scores = torch.tensor([0.0] + [-1e9] * (num_beams - 1)).repeat(len(prompts), 1)  # all begin alike
+    ended, ended_scores = running.clone(), torch.full_like(running_scores, -1e9)
+    ended_lengths = torch.zeros_like(running_scores, dtype=torch.long)
+    results, lengths, rows = ended.clone(), ended_lengths.clone(), torch.arange(len(prompts))
+    over = torch.zeros(len(prompts), dtype=torch.bool)
+    logits = logits[:, None].expand(-1, num_beams, -1)
+    for current in range(length, max_length):
+        log_p, ids = logits.float().log_softmax(-1).topk(min(num_candidates, logits.shape[-1]))
+        scores, chosen = (log_p + running_scores[..., None]).flatten(1).topk(num_candidates)
+        parents, tokens = chosen // ids.shape[-1], ids.flatten(1).gather(1, chosen)
+        ends = torch.full_like(tokens, current + 1 == max_length, dtype=torch.bool)
+        if eos is not None:
+            ends |= torch.isin(tokens, eos)
+
+        new = ends & best & ~over[:, None]
+        if new.any():
+            candidates = _take(running, parents)
+            candidates[..., current] = tokens
+            new_scores = torch.where(new, scores / (current + 1 - length) ** penalty, -1e9)
+            ended_scores, order = torch.cat((ended_scores, new_scores), 1).topk(num_beams)
+            ended = _take(torch.cat((ended, candidates), 1), order)
+            new_lengths = torch.full_like(tokens, current + 1).masked_fill_(~new, 0)
+            ended_lengths = torch.cat((ended_lengths, new_lengths), 1).gather(1, order)
+        if current + 1 == max_length:
+            break
+
+        running_scores, order = (scores - 1e9 * ends).topk(num_beams)
+        parents, tokens = parents.gather(1, order), tokens.gather(1, order)
+        running = _take(running, parents)
+        running[..., current] = tokens
+        decoder.branch(parents)
+        # a sentence is over once no running beam can, or need, be better than its worst ended one
+        longest = max_length if early_stopping == "never" and penalty > 0 else current + 1
+        possible = running_scores[:, 0] / (longest - length) ** penalty
+        full = (ended_lengths > 0).all(1)
+        over |= full & ((possible <= ended_scores[:, -1]) | (early_stopping is True))
+        if 4 * over.sum() >= len(over):
+            results[rows[over]], lengths[rows[over]] = ended[over], ended_lengths[over]
+            kept = (~over).nonzero()[:, 0]
+            rows, running, running_scores, tokens = rows[kept], running[kept], running_scores[kept], tokens[kept]
+            ended, ended_scores, ended_lengths = ended[kept], ended_scores[kept], ended_lengths[kept]
+            over = over[kept]
+            if not len(rows):
+                break
+            decoder.keep(kept)
+        logits = decoder.step(tokens)
+    results[rows], lengths[rows] = ended, ended_lengths
+    return results[:, :num_return_sequences, : lengths[:, :num_return_sequences].max()].flatten(0, 1)
+
+
+def _take(sequences: torch.Tensor, beams: torch.LongTensor) -> torch.Tensor:
+    return sequences.gather(1, beams[..., None].expand(-1, -1, sequences.shape[-1]))
+
+
+class _Layer:
+    """A decoder layer's weights, and the keys and values (batch, heads, slots, head_dim) it has seen."""
+
+    def __init__(self, layer: nn.Module, keys: torch.Tensor, values: torch.Tensor, source: tuple | None, slots: int):
+        self_attn, self.norm_first = layer.self_attn, layer.norm_first
+        self.scale, self.heads, self.head_dim = self_attn.scaling, keys.shape[1], self_attn.head_dim
+        self.qkv = _linear(self_attn.q_proj, self_attn.k_proj, self_attn.v_proj)
+        self.output = _linear(self_attn.o_proj)
+        self.fc1, self.activation = _linear(layer.feed_forward.fc1), layer.feed_forward.activation
+        self.fc2 = _linear(layer.feed_forward.fc2)
+        self.sublayers = [
+            (self.attend, _norm(layer.self_attn_norm)),
+            (self.feed_forward, _norm(layer.feed_forward_norm)),
+        ]
+        self.source = source
+        if source is not None:
+            self.cross_query, self.cross_output = _linear(layer.cross_attn.q_proj), _linear(layer.cross_attn.o_proj)
+            self.sublayers.insert(1, (self.attend_to_source, _norm(layer.cross_attn_norm)))
+        self.memory = _buffer(torch.stack((keys, values)), keys.shape[2], slots)
+
+    def attend(self, x: torch.Tensor, decoder: IncrementalDecoder) -> torch.Tensor:
+        states = self.qkv(x).view(-1, decoder.num_beams, 3, self.heads, self.head_dim).permute(2, 0, 3, 1, 4)
+        self.memory[:, :, :, decoder.new] = states[1:]
+        keys, values = self.memory[:, :, :, : decoder.length]
+        mask = None if decoder.mask is None else decoder.mask[..., : decoder.length]
+        context = nn.functional.scaled_dot_product_attention(states[0], keys, values, mask, scale=self.scale)
+        return self.output(context.transpose(1, 2).reshape(len(x), -1))
+
+    def attend_to_source(self, x: torch.Tensor, decoder: IncrementalDecoder) -> torch.Tensor:
+        query = self.cross_query(x).view(-1, decoder.num_beams, self.heads, self.head_dim).transpose(1, 2)
+        context = nn.functional.scaled_dot_product_attention(
+            query, *self.source, decoder.source_mask, scale=self.scale
+        )
+        return self.cross_output(context.transpose(1, 2).reshape(len(x), -1))
+
+    def feed_forward(self, x: torch.Tensor, decoder: IncrementalDecoder) -> torch.Tensor:
+        return self.fc2(self.activation(self.fc1(x)))
+
+    def keep(self, rows: torch.Tensor, length: int) -> None:
+        self.memory = _buffer(self.memory[:, rows, :, :length], length, self.memory.shape[3])
+        if self.source is not None:
+            self.source = tuple(states[rows] for states in self.source)
+
+
+def _linear(*layers: nn.Linear):
+    weight, bias = layers[0].weight, layers[0].bias
+    if len(layers) > 1:
+        weight = torch.cat([layer.weight for layer in layers])
+        bias = None if bias is None else torch.cat([layer.bias for layer in layers])
+    return partial(nn.functional.linear, weight=weight, bias=bias)
+
+
+def _norm(norm: nn.Module):
+    if isinstance(norm, nn.Identity):
+        return norm
+    return lambda x: torch.layer_norm(x, norm.normalized_shape, norm.weight, norm.bias, norm.eps)
+
+
+def _buffer(states: torch.Tensor, length: int, slots: int) -> torch.Tensor:
+    buffer = states.new_empty(*states.shape[:3], slots, states.shape[4])
+    buffer[:, :, :, :length] = states
+    return buffer
