@@ -7,7 +7,7 @@ MINUTES ?=
 OUT ?=
 LIMIT = $(if $(MINUTES),--max_minutes $(MINUTES))
 
-.PHONY: setup demo test test-slow test-min lint multi30k tinystories
+.PHONY: setup demo test test-slow test-min lint bench multi30k tinystories
 
 setup: .venv/.installed
 
@@ -42,6 +42,11 @@ test-min: .venv-min/.installed
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+# without DATA: synthetic sentences about as long as Multi30k's
+bench: setup
+	$(BIN)/python scripts/benchmark.py --output_dir $(or $(OUT),runs/benchmark) $(if $(DATA),--data $(DATA)) \
+		$(if $(ONLY),--only $(ONLY))
 
 multi30k: setup
 	$(BIN)/python scripts/train_translation.py scripts/recipes/multi30k_tiny.yaml \

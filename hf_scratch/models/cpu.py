@@ -63,11 +63,21 @@ def sdpa_training_forward(
     It has no dropout: what torch does in its place holds all scores three times over. And its gradient in half
     precision takes seven times as long as in float32 for rows of 20 keys, as long for 256.
     """
+    is_causal = module.is_causal if kwargs.get("is_causal") is None else kwargs["is_causal"]
+    is_causal = is_causal and attention_mask is None and query.shape[2] > 1
     can_drop = round(dropout * LEVELS) < LEVELS and query.numel() and key.numel() and not is_torchdynamo_compiling()
     if dropout and can_drop and not (attention_mask is not None and attention_mask.requires_grad):
-        is_causal = module.is_causal if kwargs.get("is_causal") is None else kwargs["is_causal"]
-        is_causal = is_causal and attention_mask is None and query.shape[2] > 1
         return _DropoutAttention.apply(query, key, value, attention_mask, scaling, dropout, is_causal), None
+    if not dropout and query.dtype.itemsize == 2 and key.shape[2] < 64:
+        if is_causal:
+            attention_mask = torch.ones(query.shape[2], key.shape[2], dtype=torch.bool).tril()
+        if attention_mask is not None and attention_mask.dtype == torch.bool:
+            hidden = torch.zeros(attention_mask.shape, dtype=query.dtype)
+            attention_mask = hidden.masked_fill_(~attention_mask, torch.finfo(query.dtype).min)
+        scores = torch.matmul(query, key.transpose(2, 3)) * scaling
+        scores = scores if attention_mask is None else scores + attention_mask
+        weights = scores.softmax(-1, dtype=torch.float32).to(query.dtype)
+        return torch.matmul(weights, value).transpose(1, 2).contiguous(), None
     dtype = query.dtype
     if dtype.itemsize == 2 and key.shape[2] < 256:
         query, key, value = query.float(), key.float(), value.float()
@@ -149,8 +159,7 @@ def _pieces(query: torch.Tensor, key: torch.Tensor, is_causal: bool) -> Iterator
 def _weights(ctx, query, key, attention_mask, rows: slice, queries: slice, keys: slice) -> torch.Tensor:
     scores = torch.matmul(query, key.transpose(2, 3)).mul_(ctx.scaling)
     if ctx.is_causal:
-        later = torch.ones(scores.shape[2], scores.shape[2], dtype=torch.bool).triu(1)
-        scores[..., queries].masked_fill_(later, -torch.inf)
+        scores[..., queries] += torch.full((scores.shape[2],) * 2, -torch.inf, dtype=scores.dtype).triu(1)
     elif attention_mask is not None:
         mask = attention_mask[rows, :, queries, keys]
         scores = scores.masked_fill_(~mask, -torch.inf) if mask.dtype == torch.bool else scores.add_(mask)

@@ -88,12 +88,13 @@ class IncrementalDecoder:
             self.source_mask = torch.zeros(source_mask.shape, dtype=dtype).masked_fill_(source_mask == 0, self.hidden)
             self.source_mask = self.source_mask[:, None, None]
 
+    @torch.inference_mode()
     def step(self, tokens: torch.LongTensor) -> torch.Tensor:
         """Read a token of each beam, (batch, num_beams); the logits after it, (batch, num_beams, vocabulary)."""
-        stack, self.new = self.stack, slice(self.length, self.length + self.num_beams)
-        self.length += self.num_beams
+        stack = self.stack
         if self.mask is not None:  # besides its ancestors, each sees itself
-            self.mask[:, 0, :, self.new].diagonal(dim1=1, dim2=2).zero_()
+            self.mask[:, 0, :, self.length : self.length + self.num_beams].diagonal(dim1=1, dim2=2).zero_()
+        self.length += self.num_beams
         position = nn.functional.embedding(self.position, stack.embed_positions.weight)[:, None]
         x = nn.functional.embedding(tokens, stack.embed_tokens.weight)
         x = x * stack.embed_scale + position if hasattr(stack, "embed_scale") else stack.embed_norm(x + position)
@@ -204,7 +205,7 @@ class _Layer:
         self.scale, self.heads, self.head_dim = self_attn.scaling, keys.shape[1], self_attn.head_dim
         self.qkv = _linear(self_attn.q_proj, self_attn.k_proj, self_attn.v_proj)
         self.output = _linear(self_attn.o_proj)
-        self.fc1, self.activation = _linear(layer.feed_forward.fc1), layer.feed_forward.activation
+        self.fc1, self.activation = _linear(layer.feed_forward.fc1), layer.feed_forward.activation.forward
         self.fc2 = _linear(layer.feed_forward.fc2)
         self.sublayers = [
             (self.attend, _norm(layer.self_attn_norm)),
@@ -218,8 +219,8 @@ class _Layer:
 
     def attend(self, x: torch.Tensor, decoder: IncrementalDecoder) -> torch.Tensor:
         states = self.qkv(x).view(-1, decoder.num_beams, 3, self.heads, self.head_dim).permute(2, 0, 3, 1, 4)
-        self.memory[:, :, :, decoder.new] = states[1:]
-        keys, values = self.memory[:, :, :, : decoder.length]
+        self.memory.narrow(3, decoder.length - decoder.num_beams, decoder.num_beams).copy_(states[1:])
+        keys, values = self.memory.narrow(3, 0, decoder.length).unbind()
         mask = None if decoder.mask is None else decoder.mask[..., : decoder.length]
         context = nn.functional.scaled_dot_product_attention(states[0], keys, values, mask, scale=self.scale)
         return self.output(context.transpose(1, 2).reshape(len(x), -1))
@@ -251,7 +252,8 @@ def _linear(*layers: nn.Linear):
 def _norm(norm: nn.Module):
     if isinstance(norm, nn.Identity):
         return norm
-    return lambda x: torch.layer_norm(x, norm.normalized_shape, norm.weight, norm.bias, norm.eps)
+    shape, weight, bias, eps = norm.normalized_shape, norm.weight, norm.bias, norm.eps
+    return lambda x: torch.layer_norm(x, shape, weight, bias, eps)
 
 
 def _buffer(states: torch.Tensor, length: int, slots: int) -> torch.Tensor:
