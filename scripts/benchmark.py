@@ -425,15 +425,8 @@ def load_translator(args: BenchmarkArguments):
 
 
 def translate(model: PreTrainedModel, tokenizer, sources: list[str]) -> list[str]:
-    """As `evaluate_translation` does."""
-    translator = TranslationPipeline(model=model, tokenizer=tokenizer)
-    order = sorted(range(len(sources)), key=lambda i: len(sources[i]))
-    translations = [""] * len(sources)
-    for begin in range(0, len(order), 64):
-        rows = order[begin : begin + 64]
-        for i, record in zip(rows, translator([sources[i] for i in rows], batch_size=64), strict=True):
-            translations[i] = record["translation_text"]
-    return translations
+    records = TranslationPipeline(model=model, tokenizer=tokenizer)(list(sources), batch_size=64)
+    return [record["translation_text"] for record in records]
 
 
 def translate_as_stock(model: PreTrainedModel, tokenizer, sources: list[str]) -> list[str]:

@@ -79,13 +79,13 @@ class IncrementalDecoder:
             cross = None if source is None else (source.layers[i].keys, source.layers[i].values)
             self.layers.append(_Layer(layer, prompt.layers[i].keys, prompt.layers[i].values, cross, slots))
         # added to the scores: (batch, 1, num_beams or 1, slots or source length), 0 where a beam may look
-        self.hidden = torch.finfo(dtype).min
+        hidden = torch.finfo(dtype).min
         self.mask = self.source_mask = None
         if num_beams > 1 or not prompt_mask.all():
-            self.mask = torch.full((len(prompt_mask), 1, num_beams, slots), self.hidden, dtype=dtype)
+            self.mask = torch.full((len(prompt_mask), 1, num_beams, slots), hidden, dtype=dtype)
             self.mask[..., : self.length].masked_fill_(prompt_mask.bool()[:, None, None], 0.0)
         if source_mask is not None and not source_mask.all():
-            self.source_mask = torch.zeros(source_mask.shape, dtype=dtype).masked_fill_(source_mask == 0, self.hidden)
+            self.source_mask = torch.zeros(source_mask.shape, dtype=dtype).masked_fill_(source_mask == 0, hidden)
             self.source_mask = self.source_mask[:, None, None]
 
     @torch.inference_mode()

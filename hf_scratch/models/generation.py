@@ -161,7 +161,7 @@ class ScratchGenerationMixin(GenerationMixin):
                 tokens = tokens * unfinished + pad_token_id * (1 - unfinished)
             input_ids = torch.cat([input_ids, tokens[:, None]], dim=-1)
             if streamer is not None:
-                streamer.put(tokens.cpu())
+                streamer.put(tokens)
             unfinished = unfinished & ~stopping_criteria(input_ids, None)
             if not unfinished.any():
                 break

@@ -80,8 +80,8 @@ class _LinearCrossEntropy(torch.autograd.Function):
         bias_gradient = torch.zeros_like(bias, dtype=torch.float32) if needed[2] else None
         loss = torch.zeros((), dtype=torch.float32, device=hidden_states.device)
 
-        # a CPU's cache holds 2**21 logits and their softmax; an accelerator wants more work at a time
-        rows = max((2**21 if device == "cpu" else 2**26) // vocab_size, 1)
+        # a CPU's cache holds 2**20 logits and their softmax; an accelerator wants more work at a time
+        rows = max((2**20 if device == "cpu" else 2**26) // vocab_size, 1)
         with torch.autocast(device, enabled=False):
             for begin in range(0, len(labels), rows):
                 part = slice(begin, begin + rows)
