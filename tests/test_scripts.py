@@ -196,3 +196,14 @@ def test_each_recipe_is_a_model_that_can_be_built():
         config_class(**parse_overrides(model_args.config_overrides, config_class))
         assert name == recipe.stem
         assert args.seed == 1
+
+
+def test_the_benchmark_prints_a_table_and_writes_its_figures(tmp_path):
+    done = run(
+        "benchmark.py", "--only", "generate_gpt,load_time", "--rounds", 1, "--threads", 1, "--output_dir", tmp_path
+    )
+    rows = re.findall(r"^\| \*\*([\d.]+)\*\* \| .*?`(\w+)`", done.stdout, flags=re.M)
+    assert [name for _, name in rows] == ["generate_gpt", "load_time"]
+    figures = json.loads((tmp_path / "benchmark.json").read_text())
+    assert [f"{row['ratio']:.2f}" for row in figures["rows"]] == [ratio for ratio, _ in rows]
+    assert (tmp_path / "benchmark.png").stat().st_size > 10_000
