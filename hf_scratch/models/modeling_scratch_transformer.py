@@ -193,9 +193,7 @@ class ScratchTransformerEncoder(ScratchTransformerStack):
     ) -> BaseModelOutput:
         """Source ids (batch, source length) and their mask, 0 on padding, to `last_hidden_state` (..., d_model)."""
         hidden_states = self.embed(input_ids, inputs_embeds)
-        mask = create_bidirectional_mask(
-            config=self.config, inputs_embeds=hidden_states, attention_mask=attention_mask
-        )
+        mask = create_bidirectional_mask(self.config, hidden_states, attention_mask)
         for layer in self.layers:
             hidden_states = layer(hidden_states, mask, **kwargs)
         return BaseModelOutput(last_hidden_state=self.norm(hidden_states))
@@ -321,8 +319,8 @@ class ScratchTransformerModel(ScratchTransformerPreTrainedModel):
             )
         elif not isinstance(encoder_outputs, BaseModelOutput):
             encoder_outputs = BaseModelOutput(*encoder_outputs)
-        shared = self.config.share_encoder_decoder_embeddings
-        if shared and input_ids is not None and decoder_input_ids is None and decoder_inputs_embeds is None:
+        needs_target = decoder_input_ids is None and decoder_inputs_embeds is None
+        if needs_target and input_ids is not None and self.config.share_encoder_decoder_embeddings:
             decoder_input_ids = self.prepare_decoder_input_ids_from_labels(input_ids)
         decoder_outputs = self.decoder(
             input_ids=decoder_input_ids,
@@ -435,18 +433,9 @@ class ScratchTransformerForConditionalGeneration(ScratchTransformerPreTrainedMod
             num_items = kwargs.get("num_items_in_batch")
             loss = linear_cross_entropy(hidden_states, self.lm_head, labels, label_smoothing, num_items)
         elif labels is not None:
-            loss = self.loss_function(logits, labels.contiguous(), vocab_size=self.config.decoder_vocab_size, **kwargs)
-        return Seq2SeqLMOutput(
-            loss=loss,
-            logits=logits,
-            past_key_values=outputs.past_key_values,
-            decoder_hidden_states=outputs.decoder_hidden_states,
-            decoder_attentions=outputs.decoder_attentions,
-            cross_attentions=outputs.cross_attentions,
-            encoder_last_hidden_state=outputs.encoder_last_hidden_state,
-            encoder_hidden_states=outputs.encoder_hidden_states,
-            encoder_attentions=outputs.encoder_attentions,
-        )
+            loss = self.loss_function(logits, labels.contiguous(), self.config.decoder_vocab_size, **kwargs)
+        others = {name: value for name, value in outputs.items() if name != "last_hidden_state"}
+        return Seq2SeqLMOutput(loss=loss, logits=logits, **others)
 
 
 ScratchTransformerModel.register_for_auto_class("AutoModel")
