@@ -6,7 +6,16 @@ import torch
 from conftest import FAMILIES, make_gpt, make_transformer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from transformers import DynamicCache, LogitsProcessor, LogitsProcessorList, TextStreamer
+from transformers import (
+    DynamicCache,
+    EosTokenCriteria,
+    LogitsProcessor,
+    LogitsProcessorList,
+    MaxLengthCriteria,
+    StoppingCriteria,
+    StoppingCriteriaList,
+    TextStreamer,
+)
 
 from hf_scratch.models import decoding
 
@@ -123,6 +132,26 @@ def test_what_the_decoder_does_not_know_is_left_to_transformers(steps, kwargs):
         kwargs = {"past_key_values": DynamicCache()}
     make_gpt().generate(prompt, max_new_tokens=4, **kwargs)
     assert not steps
+
+
+class Even(StoppingCriteria):
+    def __call__(self, input_ids, scores, **kwargs):
+        return input_ids[:, -1] % 4 == 0
+
+
+@pytest.mark.parametrize("num_beams", [1, 3])
+@pytest.mark.parametrize("criterion", [Even(), EosTokenCriteria([9, 10, 11, 12]), MaxLengthCriteria(8)])
+def test_criteria_of_the_caller_end_a_text(criterion, num_beams):
+    prompts = torch.randint(3, 60, (4, 5), generator=torch.Generator().manual_seed(3))
+    ours, transformers = generate_both(
+        make_gpt(), prompts, max_new_tokens=20, do_sample=False, num_beams=num_beams, eos_token_id=[2, 30, 31],
+        stopping_criteria=StoppingCriteriaList([criterion]),
+    )  # fmt: skip
+    assert ours.equal(transformers)
+    without = make_gpt().generate(
+        prompts, max_new_tokens=20, do_sample=False, num_beams=num_beams, eos_token_id=[2, 30, 31]
+    )
+    assert not ours.equal(without)
 
 
 def hooked(model):

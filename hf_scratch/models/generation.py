@@ -1,6 +1,8 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 """What our models add to transformers' `generate()`: what happens at the last position, and a faster way there."""
 
+import math
+
 import torch
 from torch import nn
 from transformers.generation import (
@@ -148,7 +150,9 @@ class ScratchGenerationMixin(GenerationMixin):
             )
         decoder, logits = started
         pad_token_id = generation_config._pad_token_tensor
-        has_eos = any(hasattr(criterion, "eos_token_id") for criterion in stopping_criteria)
+        ends = [criterion.eos_token_id for criterion in stopping_criteria if hasattr(criterion, "eos_token_id")]
+        limits = [criterion.max_length for criterion in stopping_criteria if isinstance(criterion, MaxLengthCriteria)]
+        others = any(not isinstance(c, (MaxLengthCriteria, EosTokenCriteria)) for c in stopping_criteria)
         unfinished = torch.ones(len(input_ids), dtype=torch.long)
         rows = torch.arange(len(input_ids))  # those that the decoder still holds
         while True:
@@ -157,15 +161,18 @@ class ScratchGenerationMixin(GenerationMixin):
                 tokens = torch.multinomial(nn.functional.softmax(scores, dim=-1), num_samples=1).squeeze(1)
             else:
                 tokens = torch.from_numpy(scores.numpy().argmax(-1))  # a tenth of torch's time for one row
-            if has_eos:
+            if ends:
                 tokens = tokens * unfinished + pad_token_id * (1 - unfinished)
             input_ids = torch.cat([input_ids, tokens[:, None]], dim=-1)
             if streamer is not None:
                 streamer.put(tokens)
-            unfinished = unfinished & ~stopping_criteria(input_ids, None)
-            if not unfinished.any():
+            if others:
+                unfinished = unfinished & ~stopping_criteria(input_ids, None)
+            for end in ends:
+                unfinished = unfinished & ~torch.isin(tokens, end)
+            if input_ids.shape[1] >= min(limits, default=math.inf) or not unfinished.any():
                 break
-            if has_eos and 4 * unfinished.sum() < 3 * len(rows):  # a quarter has ended: worth a copy of the others
+            if ends and 4 * unfinished.sum() < 3 * len(rows):  # a quarter has ended: worth a copy of the others
                 kept = unfinished[rows].nonzero()[:, 0]
                 decoder.keep(kept)
                 rows = rows[kept]
@@ -189,7 +196,12 @@ class ScratchGenerationMixin(GenerationMixin):
     ):
         num_beams = generation_config.num_beams
         is_usual = not (synced_gpus or generation_config.do_sample or len(logits_processor)) and all(
-            isinstance(criterion, (MaxLengthCriteria, EosTokenCriteria)) for criterion in stopping_criteria
+            (isinstance(criterion, MaxLengthCriteria) and criterion.max_length == generation_config.max_length)
+            or (
+                isinstance(criterion, EosTokenCriteria)
+                and torch.equal(criterion.eos_token_id, generation_config._eos_token_tensor)
+            )
+            for criterion in stopping_criteria
         )
         started = self._start_decoder(input_ids, generation_config, num_beams, **model_kwargs) if is_usual else None
         if started is None:
