@@ -5,7 +5,6 @@ from collections.abc import Iterator
 
 import torch
 from torch import nn
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils.import_utils import is_torchdynamo_compiling
 
 LEVELS = 2**16  # a probability is drawn to one in so many
@@ -48,49 +47,7 @@ def apply_dropout(hidden_states: torch.Tensor, p: float, training: bool) -> torc
     return _Dropout.apply(hidden_states, p)
 
 
-def sdpa_training_forward(
-    module: nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    scaling: float,
-    dropout: float = 0.0,
-    **kwargs,
-) -> tuple[torch.Tensor, None]:
-    """ "sdpa" in training on a CPU, where torch's kernel has two gaps. Shapes as in `eager_attention_forward`.
-
-    It has no dropout: what torch does in its place holds all scores three times over. And its gradient in half
-    precision takes seven times as long as in float32 for rows of 20 keys, as long for 256.
-    """
-    is_causal = module.is_causal if kwargs.get("is_causal") is None else kwargs["is_causal"]
-    is_causal = is_causal and attention_mask is None and query.shape[2] > 1
-    can_drop = round(dropout * LEVELS) < LEVELS and query.numel() and key.numel() and not is_torchdynamo_compiling()
-    if dropout and can_drop and not (attention_mask is not None and attention_mask.requires_grad):
-        return _DropoutAttention.apply(query, key, value, attention_mask, scaling, dropout, is_causal), None
-    if not dropout and query.dtype.itemsize == 2 and key.shape[2] < 64:
-        if is_causal:
-            attention_mask = torch.ones(query.shape[2], key.shape[2], dtype=torch.bool).tril()
-        if attention_mask is not None and attention_mask.dtype == torch.bool:
-            hidden = torch.zeros(attention_mask.shape, dtype=query.dtype)
-            attention_mask = hidden.masked_fill_(~attention_mask, torch.finfo(query.dtype).min)
-        scores = torch.matmul(query, key.transpose(2, 3)) * scaling
-        scores = scores if attention_mask is None else scores + attention_mask
-        weights = scores.softmax(-1, dtype=torch.float32).to(query.dtype)
-        return torch.matmul(weights, value).transpose(1, 2).contiguous(), None
-    dtype = query.dtype
-    if dtype.itemsize == 2 and key.shape[2] < 256:
-        query, key, value = query.float(), key.float(), value.float()
-        if attention_mask is not None and attention_mask.dtype != torch.bool:
-            attention_mask = attention_mask.float()
-    with torch.autocast("cpu", enabled=False):
-        context, _ = ALL_ATTENTION_FUNCTIONS["sdpa"](
-            module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
-        )
-    return context.to(dtype), None
-
-
-class _DropoutAttention(torch.autograd.Function):
+class DropoutAttention(torch.autograd.Function):
     """Attention with dropout on its weights, some rows and queries at a time, in memory linear in the length.
 
     As in FlashAttention (Dao et al. 2022), the weights are computed again for the gradient: all that is kept of the
