@@ -13,102 +13,59 @@ else the machine does meets both. Memory is measured in a process for each: the 
 the optimiser's moments, above what was there before the first.
 """
 
-import copy
-import ctypes
-import gc
 import itertools
 import json
-import multiprocessing
 import os
 import platform
-import random
 import re
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from functools import cache, partial
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
 import torch
 import transformers
-from datasets import Dataset, DatasetDict, disable_progress_bars
-from transformers import (
-    AutoModelForCausalLM,
-    AutoModelForSeq2SeqLM,
-    AutoTokenizer,
-    DataCollatorForSeq2Seq,
-    GenerationConfig,
-    GPT2Config,
-    GPT2LMHeadModel,
-    MarianConfig,
-    MarianMTModel,
-    PreTrainedModel,
-    PrinterCallback,
-    Seq2SeqTrainer,
-    Seq2SeqTrainingArguments,
+from benchmark_generation import (
+    check_tokens,
+    compare_translation,
+    count_equal,
+    generate_gpt,
+    generate_gpt_article,
+    import_seconds,
+    import_time,
+    load_time,
 )
-
-from hf_scratch import (
-    ScratchGPTConfig,
-    ScratchGPTForCausalLM,
-    ScratchTransformerConfig,
-    ScratchTransformerForConditionalGeneration,
-    TranslationPipeline,
+from benchmark_training import (
+    ARTICLE,
+    CTRANSLATE2,
+    GPT2,
+    LENGTH,
+    LONGEST,
+    MARIAN,
+    OURS,
+    OURS_BF16,
+    PRODUCTS,
+    ROWS,
+    TEXTS,
+    BenchmarkArguments,
+    Case,
+    compare_loss_curves,
+    compare_memory,
+    run_alone,
+    train_end_to_end,
+    train_gpt,
+    train_transformer,
 )
-from hf_scratch.arguments import ModelArguments, TranslationArguments, parse_arguments, parse_overrides
-from hf_scratch.convert import from_article, to_gpt2, to_marian
-from hf_scratch.convert.gpt2 import CONFIG as GPT2_FIELDS
-from hf_scratch.convert.marian import CONFIG as MARIAN_FIELDS
-from hf_scratch.data import load_splits, take_pairs, tokenize_pairs
-from hf_scratch.tokenization import train_tokenizer
-from hf_scratch.training import TranslationTrainer, prepare_arguments
+from datasets import disable_progress_bars
 
-ROOT = Path(__file__).resolve().parents[1]
-RECIPE = ROOT / "scripts" / "recipes" / "multi30k_tiny.yaml"
-OURS, OURS_BF16, PRODUCTS = "hf_scratch", "hf_scratch bf16", "matrix products"
-MARIAN, GPT2, ARTICLE, CTRANSLATE2 = "MarianMTModel", "GPT2LMHeadModel", "gpt-playground", "CTranslate2"
-VOCABULARY = 8000
-ROWS, LONGEST = 200, 20  # the encoder-decoder's batch
-TEXTS, LENGTH = 16, 256  # the GPT's
-QUIET = {"save_strategy": "no", "report_to": "none", "disable_tqdm": True}  # of a trainer
+from hf_scratch.arguments import parse_arguments
+
 SHOW = {"s": "{:.3f} s".format, "MiB": "{:,.0f} MiB".format, "s a token": lambda s: f"{1 / s:,.0f} tokens/s"}
-
-
-@dataclass
-class BenchmarkArguments:
-    """What to measure, and on what."""
-
-    output_dir: str = field(default="runs/benchmark", metadata={"help": "Holds the figures and pictures."})
-    only: str | None = field(default=None, metadata={"help": "Rows to measure: name,name. Default: all, and growth."})
-    rounds: int = field(default=5, metadata={"help": "Measurements of each; at most 3 of what takes long."})
-    data: str | None = field(default=None, metadata={"help": "Multi30k: a folder or a Hub id. Default: synthetic."})
-    model: str | None = field(default=None, metadata={"help": "A trained post-norm translator. Default: train one."})
-    articles: str = field(default=str(ROOT.parent / "shared" / "seeds"), metadata={"help": "The articles' folder."})
-    threads: int = field(default=2, metadata={"help": "CPU threads, for all."})
-
-
-@dataclass
-class Case:
-    """What is measured in turns.
-
-    Args:
-        functions: who: what one measurement calls; its seconds are the measure, or if not `timed` what it returns.
-        rounds: at most so many.
-        missing: why nothing of it can be measured here.
-    """
-
-    functions: dict[str, Callable[[], Any]]
-    warmups: int = 2
-    rounds: int = 1000
-    timed: bool = True
-    unit: str = "s"
-    missing: str = ""
 
 
 @dataclass
@@ -129,389 +86,6 @@ class Row:
     ours: str = OURS
     at_most: bool = False
     note: Callable[[Any, Any], str] = lambda *_: ""
-
-
-# models and batches
-
-
-def build(name: str, width: int | None = None, dropout: float | None = None, layers: int = 6, positions: int = LENGTH):
-    """A model with random weights: "transformer" or its peer "marian", "gpt" or "gpt2"; `layers` are the GPT's."""
-    common = {"vocab_size": VOCABULARY, "max_position_embeddings": positions, "pad_token_id": 0, "bos_token_id": 1}
-    if name in ("transformer", "marian"):
-        sizes = {"layers": 4, "attention_heads": 4, "ffn_dim": 256}
-        sizes = {f"{side}_{key}": size for side in ("encoder", "decoder") for key, size in sizes.items()}
-        rate = 0.3 if dropout is None else dropout
-        config = ScratchTransformerConfig(d_model=width or 128, dropout=rate, **sizes, **common)
-        return ScratchTransformerForConditionalGeneration(config) if name == "transformer" else build_marian(config)
-    width, rate = width or 256, 0.1 if dropout is None else dropout
-    config = ScratchGPTConfig(
-        hidden_size=width,
-        num_hidden_layers=layers,
-        num_attention_heads=max(width // 64, 1),
-        hidden_act="gelu_new",
-        **dict.fromkeys(("embedding_dropout", "hidden_dropout", "attention_dropout"), rate),
-        **common,
-    )
-    if name == "gpt":
-        return ScratchGPTForCausalLM(config)
-    return GPT2LMHeadModel(GPT2Config(**{theirs: getattr(config, ours) for ours, theirs in GPT2_FIELDS.items()}))
-
-
-def build_marian(config: ScratchTransformerConfig) -> MarianMTModel:
-    return MarianMTModel(MarianConfig(**{name: getattr(config, name) for name in MARIAN_FIELDS}))
-
-
-def make_batch(name: str, rows: int, length: int) -> dict[str, torch.Tensor]:
-    """Random tokens; for the encoder-decoders, pairs of 12 to 20 tokens (for a length of 20), padded."""
-    ids = torch.randint(3, VOCABULARY, (rows, length))
-    if name in ("gpt", "gpt2"):
-        return {"input_ids": ids, "labels": ids}
-    is_real = torch.arange(length) < length - torch.arange(rows)[:, None] % (length * 9 // 20)
-    labels = torch.randint(3, VOCABULARY, (rows, length)).masked_fill(~is_real, -100)
-    return {"input_ids": ids.masked_fill(~is_real, 0), "attention_mask": is_real.long(), "labels": labels}
-
-
-def make_step(model: PreTrainedModel, batches: Iterable[dict], bf16: bool = False, learning_rate: float = 1e-4):
-    """A training step on the next batch: forward, backward, AdamW. It returns the loss."""
-    model.train()
-    optimizer = torch.optim.AdamW(model.parameters(), learning_rate, fused=True)
-    batches = itertools.cycle(batches)
-    options = {"skip_logits": True} if type(model).__name__.startswith("Scratch") else {}
-
-    def step() -> float:
-        with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
-            loss = model(**next(batches), **options).loss
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.item()
-
-    return step
-
-
-def make_products(*shapes: tuple[int, ...]) -> Callable[[], None]:
-    """For each (count, ..., m, k, n), `count` products (..., m, k) by (..., k, n) and their two gradients."""
-    products = []
-    for count, *batch, m, k, n in shapes:
-        a, b, c = torch.randn(*batch, m, k), torch.randn(*batch, n, k).mT, torch.randn(*batch, m, n)
-        products.append((count, a, b, c, torch.empty_like(a), torch.empty(*batch, k, n), torch.empty_like(c)))
-
-    def run():
-        for count, a, b, c, a_gradient, b_gradient, output in products:
-            for _ in range(count):
-                torch.matmul(a, b, out=output)
-                torch.matmul(c, b.mT, out=a_gradient)
-                torch.matmul(a.mT, c, out=b_gradient)
-
-    return run
-
-
-# training
-
-
-def compare_training(name: str, convert: Callable, peer: str, batch: dict, *shapes: tuple[int, ...]) -> Case:
-    """Our step in fp32 and bf16, the peer's, and the step's products, once it is seen that the losses agree."""
-    model = build(name).eval()
-    other = convert(model).eval()
-    with torch.no_grad():
-        torch.testing.assert_close(model(**batch).loss, other(**batch).loss, rtol=1e-5, atol=1e-5)
-    steps = {OURS: make_step(model, [batch]), peer: make_step(other, [batch])}
-    steps[OURS_BF16] = make_step(copy.deepcopy(model), [batch], bf16=True)
-    return Case({**steps, PRODUCTS: make_products(*shapes)})
-
-
-def train_transformer(args: BenchmarkArguments) -> Case:
-    batch, tokens = make_batch("transformer", ROWS, LONGEST), ROWS * LONGEST
-    shapes = [(48, tokens, 128, 128), (8, tokens, 128, 256), (8, tokens, 256, 128)]
-    shapes += [(12, 4 * ROWS, LONGEST, 32, LONGEST), (12, 4 * ROWS, LONGEST, LONGEST, 32)]
-    shapes.append((1, int((batch["labels"] != -100).sum()), 128, VOCABULARY))
-    return compare_training("transformer", to_marian, MARIAN, batch, *shapes)
-
-
-def train_gpt(args: BenchmarkArguments) -> Case:
-    tokens = TEXTS * LENGTH
-    shapes = [(24, tokens, 256, 256), (6, tokens, 256, 1024), (6, tokens, 1024, 256)]
-    shapes += [(6, 4 * TEXTS, LENGTH, 64, LENGTH), (6, 4 * TEXTS, LENGTH, LENGTH, 64)]
-    shapes.append((1, tokens - TEXTS, 256, VOCABULARY))
-    return compare_training("gpt", to_gpt2, GPT2, make_batch("gpt", TEXTS, LENGTH), *shapes)
-
-
-def compare_loss_curves(name: str, rows: int, length: int, *_, steps: int = 30) -> str:
-    """Train from the same weights on the same batches in fp32 and in bf16."""
-    torch.manual_seed(0)
-    model, batches = build(name, dropout=0.0), [make_batch(name, rows, length) for _ in range(5)]
-    curves = []
-    for bf16 in (False, True):
-        step = make_step(copy.deepcopy(model), batches, bf16, learning_rate=1e-3)
-        curves.append([step() for _ in range(steps)])
-    difference = max(abs(b / a - 1) for a, b in zip(*curves, strict=True))
-    return f"{steps} losses, {curves[0][0]:.2f} to {curves[0][-1]:.2f}, within {difference:.2%} of fp32's"
-
-
-def read_status(name: str) -> float:
-    return int(re.search(rf"{name}:\s+(\d+) kB", Path("/proc/self/status").read_text())[1]) / 1024
-
-
-def run_steps(name: str, rows: int, length: int, training: bool, steps: int, threads: int, **fields):
-    """The median seconds of a step but the first, and the peak memory of `steps` steps in MiB; in a new process."""
-    transformers.logging.set_verbosity_error()
-    torch.set_num_threads(threads)
-    torch.manual_seed(0)
-
-    def prepare(rows: int, length: int, **fields) -> Callable[[], Any]:
-        model, batch = build(name, **fields), make_batch(name, rows, length)
-        if training:
-            return make_step(model, [batch])
-        return partial(torch.inference_mode()(model.eval()), batch["input_ids"])
-
-    prepare(1, 8, **{**fields, "width": 32})()  # the libraries' own pages are no part of the peak
-    step = prepare(rows, length, **fields)
-    gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)
-    before, times = read_status("VmRSS"), []
-    Path("/proc/self/clear_refs").write_text("5")  # VmHWM starts again from here
-    for _ in range(steps):
-        start = time.perf_counter()
-        step()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times[1:]), read_status("VmHWM") - before
-
-
-def run_alone(*arguments, **fields) -> tuple[float, float]:
-    """`run_steps` in a new process, forked from one that has imported all of this and computed nothing."""
-    context = multiprocessing.get_context("forkserver")
-    ours = ("datasets", "hf_scratch", "matplotlib", "transformers")
-    context.set_forkserver_preload([name for name in sys.modules if name.startswith(ours)])
-    with context.Pool(1) as pool:
-        return pool.apply(run_steps, arguments, fields)
-
-
-def compare_memory(name: str, peer_name: str, peer: str, rows: int, length: int, args: BenchmarkArguments) -> Case:
-    def measure_peak(name: str) -> float:
-        return run_alone(name, rows, length, True, 3, args.threads)[1]
-
-    functions = {OURS: partial(measure_peak, name), peer: partial(measure_peak, peer_name)}
-    return Case(functions, warmups=0, rounds=3, timed=False, unit="MiB")
-
-
-# training end to end
-
-
-@cache
-def load_pairs(data: str | None):
-    """The tokenizer, the training set as tokens, and the test pairs."""
-    splits = make_sentences() if data is None else load_splits(data)
-    train, test = (take_pairs(splits[name], "en", "de", name) for name in ("train", "test"))
-    tokenizer = train_tokenizer([*train["source"], *train["target"]], "joint", VOCABULARY, 128, show_progress=False)
-    return tokenizer, tokenize_pairs(train, tokenizer, 128, 128, "train"), test
-
-
-def make_sentences() -> DatasetDict:
-    """As many sentences as Multi30k's and about as long, of made-up words, translated word for word."""
-    rng = random.Random(0)
-    syllables = ["".join(pair) for pair in itertools.product("bdfgklmnprstvw", "aeiou")]
-    words = [["".join(rng.choices(syllables, k=rng.randint(1, 4))) for _ in range(2)] for _ in range(8000)]
-    weights = list(itertools.accumulate(1 / rank for rank in range(1, len(words) + 1)))  # Zipf's law
-
-    def make_pair() -> dict[str, str]:
-        pairs = rng.choices(words, cum_weights=weights, k=max(4, round(rng.gauss(12, 4))))
-        return {lang: " ".join(side) + "." for lang, side in zip(("en", "de"), zip(*pairs, strict=True), strict=True)}
-
-    sizes = {"train": 29000, "test": 1000}
-    return DatasetDict({name: Dataset.from_list([make_pair() for _ in range(size)]) for name, size in sizes.items()})
-
-
-def make_trainer(tokenizer, train: Dataset, output_dir: str, config: dict | None = None, **options):
-    """The trainer of scripts/train_translation.py with the recipe; `options` are training arguments."""
-    options = {**options, "output_dir": output_dir, "eval_strategy": "no", **QUIET}
-    types = (ModelArguments, TranslationArguments, Seq2SeqTrainingArguments)
-    flags = [f"--{name}={value}" for name, value in options.items()]
-    (model_args, data_args, training_args), _ = parse_arguments(*types, args=[str(RECIPE), *flags])
-    prepare_arguments(training_args)
-    fields = parse_overrides(model_args.config_overrides, ScratchTransformerConfig) | (config or {})
-    fields |= {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
-    fields |= {"vocab_size": len(tokenizer), "decoder_start_token_id": tokenizer.bos_token_id}
-    model = ScratchTransformerForConditionalGeneration(ScratchTransformerConfig(**fields))
-    trainer = TranslationTrainer(
-        model=model,
-        args=training_args,
-        train_dataset=train,
-        data_collator=DataCollatorForSeq2Seq(tokenizer, model=model),
-        max_tokens_per_batch=data_args.max_tokens_per_batch,
-    )
-    trainer.remove_callback(PrinterCallback)
-    return trainer
-
-
-def seconds_per_token(trainer: Seq2SeqTrainer, warmups: int = 3) -> float:
-    """Train for `max_steps`; all that happens between the steps counts, and tokens of targets that are no padding."""
-    steps, take_step = [], type(trainer).training_step
-
-    def training_step(model, inputs, *args, **kwargs):
-        steps.append((time.perf_counter(), int((inputs["labels"] != -100).sum())))
-        return take_step(trainer, model, inputs, *args, **kwargs)
-
-    trainer.training_step = training_step
-    trainer.train()
-    return (steps[-1][0] - steps[warmups][0]) / sum(tokens for _, tokens in steps[warmups:-1])
-
-
-def train_end_to_end(args: BenchmarkArguments) -> Case:
-    tokenizer, train, _ = load_pairs(args.data)
-    ours = make_trainer(tokenizer, train, args.output_dir, max_steps=24)
-    model = build_marian(ours.model.config)
-    options = {"per_device_train_batch_size": 200, "label_smoothing_factor": 0.1, "max_steps": 12, **QUIET}
-    stock = Seq2SeqTrainer(
-        model=model,
-        args=Seq2SeqTrainingArguments(args.output_dir, **options, dataloader_pin_memory=torch.cuda.is_available()),
-        train_dataset=train,
-        data_collator=DataCollatorForSeq2Seq(tokenizer, model=model),
-    )
-    stock.remove_callback(PrinterCallback)
-    functions = {OURS: partial(seconds_per_token, ours), MARIAN: partial(seconds_per_token, stock)}
-    return Case(functions, warmups=0, rounds=3, timed=False, unit="s a token")
-
-
-# generation
-
-
-def compare_generation(model: ScratchGPTForCausalLM, peer: str, generate: Callable) -> Case:
-    prompt = torch.randint(3, VOCABULARY, (1, 8))
-    ours = partial(model.eval().generate, prompt, max_new_tokens=200, do_sample=False)
-    return Case({OURS: ours, peer: partial(generate, prompt)})
-
-
-def generate_gpt(args: BenchmarkArguments) -> Case:
-    model = build("gpt")
-    return compare_generation(model, GPT2, partial(to_gpt2(model).generate, max_new_tokens=200, do_sample=False))
-
-
-def generate_gpt_article(args: BenchmarkArguments) -> Case:
-    """gpt-playground's own code, out of the article's text; its model has an untied head and the exact GELU."""
-    paths = list(Path(args.articles).glob("000_*.txt"))
-    if not paths:
-        return Case({}, missing=f"there is no article 000 in {args.articles}")
-    code, space = "\n".join(re.findall(r"```python\n(.*?)```", paths[0].read_text(), flags=re.DOTALL)), {}
-    exec(code, space)
-    sizes = {"n_layer": 6, "n_head": 4, "embedding_dim": 256, "vocab_size": VOCABULARY, "block_size": LENGTH}
-    theirs = space["GPT"](**sizes).eval()
-    model = from_article("gpt-playground", theirs.state_dict(), **sizes)
-    return compare_generation(model, ARTICLE, partial(theirs.generate, required_chars=200))
-
-
-def check_tokens(ours: torch.Tensor, theirs: torch.Tensor) -> str:
-    assert ours.shape[1] == 208
-    assert torch.equal(ours, theirs)
-    return "equal tokens"
-
-
-# translation
-
-
-def load_translator(args: BenchmarkArguments):
-    """A trained model and its tokenizer. Marian is post-norm, and so is the model, unlike the recipe's."""
-    folder = Path(args.model or Path(args.output_dir, "translator" if args.data else "translator_synthetic"))
-    if args.model is None and not (folder / "config.json").is_file():
-        tokenizer, train, _ = load_pairs(args.data)
-        options = {"max_steps": 500, "warmup_steps": 200, "learning_rate": 2.5e-3, "bf16": True, "use_cpu": True}
-        trainer = make_trainer(tokenizer, train, str(folder), {"norm_first": False, "dropout": 0.1}, **options)
-        trainer.train()
-        trainer.save_model()
-        tokenizer.save_pretrained(folder)
-    model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
-    ids = {name: getattr(model.config, name) for name in ("pad_token_id", "eos_token_id", "decoder_start_token_id")}
-    model.generation_config = GenerationConfig(**ids, max_length=64, num_beams=5, early_stopping=True)
-    return model.eval(), tokenizer
-
-
-def translate(model: PreTrainedModel, tokenizer, sources: list[str]) -> list[str]:
-    records = TranslationPipeline(model=model, tokenizer=tokenizer)(list(sources), batch_size=64)
-    return [record["translation_text"] for record in records]
-
-
-def translate_as_stock(model: PreTrainedModel, tokenizer, sources: list[str]) -> list[str]:
-    translations = []
-    for begin in range(0, len(sources), 64):
-        output = model.generate(**tokenizer(sources[begin : begin + 64], padding=True, return_tensors="pt"))
-        translations += tokenizer.batch_decode(output, skip_special_tokens=True)
-    return translations
-
-
-def make_ctranslate2(marian: MarianMTModel, tokenizer, threads: int) -> Callable[[list[str]], list[str]]:
-    import ctranslate2
-    from ctranslate2.converters import transformers as loaders
-
-    class Loader(loaders.BartLoader):
-        """CTranslate2's own for Marian takes the padding token for the last and starts from it; ours is `<s>`."""
-
-        architecture_name = "MarianMTModel"
-
-        def get_model_spec(self, model):
-            model.config.normalize_before = model.config.normalize_embedding = False
-            return super().get_model_spec(model)
-
-        def set_config(self, config, model, tokenizer):
-            super().set_config(config, model, tokenizer)
-            config.unk_token = tokenizer.pad_token  # a byte-level vocabulary has none
-
-    loaders._MODEL_LOADERS["MarianConfig"] = Loader()
-    with tempfile.TemporaryDirectory() as folder:
-        marian.save_pretrained(f"{folder}/marian")
-        tokenizer.save_pretrained(f"{folder}/marian")
-        loaders.TransformersConverter(f"{folder}/marian").convert(f"{folder}/ctranslate2")
-        translator = ctranslate2.Translator(
-            f"{folder}/ctranslate2", inter_threads=1, intra_threads=threads, compute_type="float32"
-        )
-    options = {"beam_size": 5, "length_penalty": 1, "max_decoding_length": 63, "min_decoding_length": 0}
-
-    def run(sources: list[str]) -> list[str]:
-        tokens = [tokenizer.convert_ids_to_tokens(ids) for ids in tokenizer(sources)["input_ids"]]
-        results = translator.translate_batch(tokens, max_batch_size=64, **options)  # sorts them by length
-        ids = [tokenizer.convert_tokens_to_ids(result.hypotheses[0]) for result in results]
-        return tokenizer.batch_decode(ids, skip_special_tokens=True)
-
-    return run
-
-
-def compare_translation(args: BenchmarkArguments) -> Case:
-    sources = list(load_pairs(args.data)[2]["source"])
-    model, tokenizer = load_translator(args)
-    marian = to_marian(model)
-    functions = {OURS: partial(translate, model, tokenizer), MARIAN: partial(translate_as_stock, marian, tokenizer)}
-    functions[CTRANSLATE2] = make_ctranslate2(marian, tokenizer, args.threads)
-    for function in functions.values():
-        function(sources[:64])
-    return Case({name: partial(function, sources) for name, function in functions.items()}, warmups=0, rounds=3)
-
-
-def count_equal(ours: list[str], theirs: list[str]) -> str:
-    equal = sum(a == b for a, b in zip(ours, theirs, strict=True))
-    return f"{equal:,} of {len(ours):,} translations equal"
-
-
-# start-up
-
-
-def run_python(code: str) -> str:
-    return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
-
-
-def import_seconds(modules: Iterable[str] = ()) -> float:
-    """Of `import hf_scratch`, after `import transformers` and these modules."""
-    imports = "\n".join(f"import {name}" for name in ("time", "transformers", *modules))
-    code = "start = time.perf_counter()\nimport hf_scratch\nprint(time.perf_counter() - start)"
-    return float(run_python(f"{imports}\n{code}"))
-
-
-def import_time(args: BenchmarkArguments) -> Case:
-    code = "import sys, hf_scratch\nprint(*[name for name in sys.modules if name.startswith('transformers.')])"
-    return Case({OURS: partial(import_seconds, run_python(code).split())}, warmups=1, timed=False)
-
-
-def load_time(args: BenchmarkArguments) -> Case:
-    folder = str(Path(args.output_dir, "gpt_of_10_mb"))
-    build("gpt", width=192, layers=2).save_pretrained(folder)
-    return Case({OURS: partial(AutoModelForCausalLM.from_pretrained, folder)})
 
 
 # the table
