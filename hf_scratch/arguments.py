@@ -57,6 +57,12 @@ class DataArguments:
     average_checkpoints: int = field(
         default=0, metadata={"help": "At the end, average so many last checkpoints, and keep that if it is better."}
     )
+    r_drop_alpha: float = field(
+        default=0.0,
+        metadata={
+            "help": "Each row is seen twice an update, and R-Drop's divergence counts so much (Liang et al.: 5)."
+        },
+    )
     max_minutes: float | None = field(default=None, metadata={"help": "Stop training after so many minutes."})
 
 
@@ -70,6 +76,9 @@ class TranslationArguments(DataArguments):
     max_target_length: int = field(default=128, metadata={"help": "Targets are cut to so many tokens."})
     max_tokens_per_batch: int | None = field(
         default=None, metadata={"help": "Tokens of a batch on one device, in place of per_device_train_batch_size."}
+    )
+    bpe_dropout: float = field(
+        default=0.0, metadata={"help": "Cut training text anew each time, leaving out so many merges (BPE-dropout)."}
     )
     num_beams: int = field(default=5, metadata={"help": "Beams of the final test, saved as the model's default."})
     length_penalty: float = field(default=1.0, metadata={"help": "Beam search's, saved as the model's default."})

@@ -112,12 +112,14 @@ def write_translation_card(trainer: Trainer, data_args, recipe: str, validation:
         results += [
             ("BLEU, cased", "bleu", test["bleu"], "test"),
             ("BLEU, lower-cased", "bleu", test["bleu_lc"], "test"),
+            ("BLEU, lower-cased, Moses tokens", "bleu", test["bleu_moses"], "test"),
             ("chrF", "chrf", test["chrf"], "test"),
         ]
         notes = (
             f"Test translations by beam search with {data_args.num_beams} beams and length penalty "
             f"{data_args.length_penalty}, on {test['sentences']} sentences. sacrebleu's signatures:\n"
-            f"`{test['bleu_signature']}`, `{test['bleu_lc_signature']}`, `{test['chrf_signature']}`."
+            f"`{test['bleu_signature']}`, `{test['bleu_lc_signature']}`, `{test['bleu_moses_signature']}`, "
+            f"`{test['chrf_signature']}`."
         )
     source, target = data_args.source_lang, data_args.target_lang
     values = {

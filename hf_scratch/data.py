@@ -1,11 +1,13 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 """From a dataset's name to batches: load, check, tokenise, pack, and group by a budget of tokens."""
 
+import copy
 import random
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, chain
 from pathlib import Path
 
+import torch
 from datasets import Dataset, DatasetDict, load_dataset
 from torch.utils.data import Sampler
 
@@ -135,14 +137,63 @@ def tokenize_pairs(pairs: Dataset, tokenizer, max_source_length: int, max_target
     """
 
     def encode(batch: dict) -> dict:
-        encoded = tokenizer(batch["source"], max_length=max_source_length, truncation=True)
-        targets = tokenizer(text_target=batch["target"], max_length=max_target_length, truncation=True)
-        encoded["labels"] = targets["input_ids"]
+        encoded = _encode_pairs(batch, tokenizer, max_source_length, max_target_length)
         sides = zip(encoded["input_ids"], encoded["labels"], strict=True)
         encoded["length"] = [max(len(source), len(target)) for source, target in sides]
         return encoded
 
     return pairs.map(encode, batched=True, remove_columns=pairs.column_names, desc=f"{name}: tokenising")
+
+
+def _encode_pairs(batch: dict, tokenizer, max_source_length: int, max_target_length: int) -> dict:
+    encoded = tokenizer(batch["source"], max_length=max_source_length, truncation=True)
+    targets = tokenizer(text_target=batch["target"], max_length=max_target_length, truncation=True)
+    return {**encoded, "labels": targets["input_ids"]}
+
+
+class PairsWithBPEDropout(torch.utils.data.Dataset):
+    """Pairs cut into pieces anew each time, with merges left out at random (BPE-dropout, Provilkov et al. 2020).
+
+    The draws are the tokenizers library's own, which takes no seed: a run cannot be repeated to the bit.
+
+    Args:
+        pairs: the columns "source" and "target".
+        encoded: what `tokenize_pairs` made of them; its "length", without dropout, is what batches are counted by.
+        tokenizer: a BPE tokenizer; it is copied, not changed.
+        dropout: the share of merges left out, between 0 and 1.
+    """
+
+    def __init__(
+        self,
+        pairs: Dataset,
+        encoded: Dataset,
+        tokenizer,
+        dropout: float,
+        max_source_length: int,
+        max_target_length: int,
+    ):
+        if not 0 < dropout < 1:
+            raise ValueError(f"`bpe_dropout` must be between 0 and 1, got {dropout}.")
+        self.tokenizer = copy.deepcopy(tokenizer)
+        model = self.tokenizer.backend_tokenizer.model
+        if not hasattr(model, "dropout"):
+            raise ValueError(f"`bpe_dropout` needs a BPE tokenizer, but this one is {type(model).__name__}.")
+        model.dropout = dropout
+        self.pairs, self.encoded = pairs, encoded
+        self.max_source_length, self.max_target_length = max_source_length, max_target_length
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def __getitem__(self, key: int | str):
+        """A row, or a column of the rows without dropout."""
+        return self.encoded[key] if isinstance(key, str) else self.__getitems__([key])[0]
+
+    def __getitems__(self, indices: list[int]) -> list[dict]:
+        """Several rows: torch's loader asks for a batch at a time."""
+        rows = self.pairs[indices]
+        encoded = _encode_pairs(rows, self.tokenizer, self.max_source_length, self.max_target_length)
+        return [{name: column[i] for name, column in encoded.items()} for i in range(len(indices))]
 
 
 def pack_texts(

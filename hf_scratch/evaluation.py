@@ -3,6 +3,7 @@
 
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 from tqdm.auto import tqdm
@@ -26,8 +27,8 @@ def evaluate_translation(
         generate_kwargs: `num_beams`, `length_penalty` and whatever else `generate()` takes.
 
     Returns:
-        `{"bleu", "bleu_signature", "bleu_lc", "bleu_lc_signature", "chrf", "chrf_signature", "sentences", "seconds"}`
-        and the translations. BLEU is sacrebleu's on plain text, cased and 13a; `_lc` is lower-cased.
+        What `score_translations` returns with "sentences" and "seconds", and the translations. The target's language
+        is the config's `target_lang`.
     """
     translator = TranslationPipeline(model=model, tokenizer=tokenizer, device=model.device)
     start = time.perf_counter()
@@ -42,15 +43,32 @@ def evaluate_translation(
                 hypotheses[i] = record["translation_text"]
             progress.update(len(rows))
     seconds = time.perf_counter() - start
-    return {**score_translations(hypotheses, references), "sentences": len(hypotheses), "seconds": seconds}, hypotheses
+    scores = score_translations(hypotheses, references, model.config.target_lang)
+    return {**scores, "sentences": len(hypotheses), "seconds": seconds}, hypotheses
 
 
-def score_translations(hypotheses: Sequence[str], references: Sequence[str]) -> dict:
-    """BLEU (cased and lower-cased, 13a) and chrF with their signatures."""
+def write_lines(path: Path, texts: Sequence[str]) -> None:
+    """One text a line, so that line n answers line n of the source."""
+    path.write_text("".join(" ".join(text.splitlines()) + "\n" for text in texts))
+
+
+def score_translations(hypotheses: Sequence[str], references: Sequence[str], language: str | None = None) -> dict:
+    """BLEU and chrF, each with its signature.
+
+    Returns:
+        `{"bleu", "bleu_signature", "bleu_lc", "bleu_lc_signature", "chrf", "chrf_signature"}`: BLEU on plain text,
+        cased and 13a; `_lc` lower-cased. With a `language` also "bleu_moses" and "bleu_moses_signature", lower-cased
+        and cut by Moses' rules, as papers on Multi30k count.
+    """
     wrapped = [[reference] for reference in references]
     bleu = SacreBleu().compute(predictions=hypotheses, references=wrapped)
     bleu_lc = SacreBleu().compute(predictions=hypotheses, references=wrapped, lowercase=True)
     chrf = ChrF().compute(predictions=hypotheses, references=wrapped)
+    moses = {}
+    if language is not None:
+        options = {"tokenize": "moses", "lowercase": True, "language": language}
+        result = SacreBleu().compute(predictions=hypotheses, references=wrapped, **options)
+        moses = {"bleu_moses": result["score"], "bleu_moses_signature": result["signature"]}
     return {
         "bleu": bleu["score"],
         "bleu_signature": bleu["signature"],
@@ -58,6 +76,7 @@ def score_translations(hypotheses: Sequence[str], references: Sequence[str]) -> 
         "bleu_lc_signature": bleu_lc["signature"],
         "chrf": chrf["score"],
         "chrf_signature": chrf["signature"],
+        **moses,
     }
 
 

@@ -5,10 +5,12 @@
 """
 
 import math
+from importlib.metadata import version
 
 import datasets
 import evaluate
 from sacrebleu.metrics import BLEU, CHRF
+from sacremoses import MosesTokenizer
 
 _SENTENCES = datasets.Features(
     {"predictions": datasets.Value("string"), "references": datasets.Sequence(datasets.Value("string"))}
@@ -27,11 +29,26 @@ class SacreBleu(evaluate.Metric):
             features=_SENTENCES,
         )
 
-    def _compute(self, predictions, references, tokenize: str = "13a", lowercase: bool = False) -> dict:
-        """Returns `score`, `signature`, and the brevity penalty `bp`."""
-        bleu = BLEU(tokenize=tokenize, lowercase=lowercase)
-        result = bleu.corpus_score(predictions, _transpose(references))
-        return {"score": result.score, "signature": str(bleu.get_signature()), "bp": result.bp}
+    def _compute(
+        self, predictions, references, tokenize: str = "13a", lowercase: bool = False, language: str | None = None
+    ) -> dict:
+        """Returns `score`, `signature`, the brevity penalty `bp`, and the tokens of the references, `ref_len`.
+
+        Args:
+            tokenize: sacrebleu's tokenizers, or "moses": lower-cased and cut by sacremoses before sacrebleu sees the
+                text (tok:none), which is how papers on Multi30k count.
+            language: of the text, for "moses".
+        """
+        prefix, references = "", _transpose(references)
+        if tokenize == "moses":
+            cut = MosesTokenizer(lang=language).tokenize
+            predictions = [cut(text.lower() if lowercase else text, return_str=True) for text in predictions]
+            references = [[cut(t.lower() if lowercase else t, return_str=True) for t in texts] for texts in references]
+            tokenize, prefix = "none", f"moses-{language}|sacremoses:{version('sacremoses')}|"
+        bleu = BLEU(tokenize=tokenize, lowercase=lowercase, force=bool(prefix))  # no warning that text is tokenised
+        result = bleu.corpus_score(predictions, references)
+        signature = prefix + str(bleu.get_signature())
+        return {"score": result.score, "signature": signature, "bp": result.bp, "ref_len": result.ref_len}
 
 
 class ChrF(evaluate.Metric):

@@ -34,20 +34,27 @@ def prepare_arguments(args: TrainingArguments) -> None:
 
 
 class _LeanLoss:
-    """A training step without the logits, and an evaluation that reports the cross-entropy itself.
+    """A training step without the logits, with R-Drop if asked for, and an evaluation that reports the cross-entropy.
 
     Stock trainers smooth labels outside the model, on all of its logits, and in the evaluation too. Theirs also fills
     the model's generation config with every default.
     """
 
-    def __init__(self, *args, **kwargs):
+    def __init__(self, *args, r_drop_alpha: float = 0.0, **kwargs):
+        if r_drop_alpha < 0:
+            raise ValueError(f"`r_drop_alpha` must be 0 or more, got {r_drop_alpha}.")
         super().__init__(*args, **kwargs)
+        self.r_drop_alpha = r_drop_alpha
         self.label_smoother = None
 
-    def compute_loss(self, model, inputs, *args, **kwargs):
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         if model.training:
+            if self.r_drop_alpha:
+                inputs = {name: torch.cat([tensor, tensor]) for name, tensor in inputs.items()}
+                num_items_in_batch = num_items_in_batch and 2 * num_items_in_batch
             inputs = {**inputs, "skip_logits": True, "label_smoothing": self.args.label_smoothing_factor}
-        return super().compute_loss(model, inputs, *args, **kwargs)
+            inputs["r_drop_alpha"] = self.r_drop_alpha
+        return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
 
     def evaluation_loop(self, *args, **kwargs):
         generation_config = copy.deepcopy(self.model.generation_config)
@@ -61,6 +68,7 @@ class LanguageModelTrainer(_LeanLoss, Trainer):
     """Trainer for ScratchGPT.
 
     Args:
+        r_drop_alpha: how much R-Drop's divergence counts (Liang et al. 2021). Above 0, an update sees each row twice.
         decay_all_parameters: weight decay on biases and LayerNorms too, as torch's AdamW does (tinystories-notes).
             Default: not on them, as stock.
     """
@@ -80,6 +88,7 @@ class TranslationTrainer(_LeanLoss, Seq2SeqTrainer):
     """Seq2SeqTrainer for ScratchTransformer.
 
     Args:
+        r_drop_alpha: as LanguageModelTrainer's.
         max_tokens_per_batch: a batch (on one device) has at most so many tokens on its longer side, padding included,
             in place of `per_device_train_batch_size` rows. The training set needs a column "length". None: stock.
     """

@@ -15,7 +15,7 @@ import hf_scratch  # noqa: F401  registers the models
 from hf_scratch.arguments import parse_arguments
 from hf_scratch.checkpoints import load_checkpoint
 from hf_scratch.data import load_splits, take_pairs
-from hf_scratch.evaluation import evaluate_translation
+from hf_scratch.evaluation import evaluate_translation, write_lines
 from hf_scratch.tokenization import check_fits
 
 
@@ -56,7 +56,7 @@ def main():
         length_penalty=args.length_penalty,
     )
     if args.output_file:
-        Path(args.output_file).write_text("".join(line.replace("\n", " ") + "\n" for line in hypotheses))
+        write_lines(Path(args.output_file), hypotheses)
     if args.json:
         Path(args.json).write_text(json.dumps(result, indent=2) + "\n")
     print(json.dumps(result, indent=2))

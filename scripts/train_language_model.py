@@ -93,6 +93,7 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
         data_collator=default_data_collator,
         processing_class=tokenizer,
         decay_all_parameters=data_args.decay_all_parameters,
+        r_drop_alpha=data_args.r_drop_alpha,
         callbacks=[TimeLimit(data_args.max_minutes)] if data_args.max_minutes is not None else None,
     )
     return trainer, texts

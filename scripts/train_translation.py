@@ -7,6 +7,7 @@ python scripts/train_translation.py scripts/recipes/multi30k_tiny.yaml \\
 """
 
 import logging
+from pathlib import Path
 
 import numpy as np
 from transformers import (
@@ -22,8 +23,8 @@ from hf_scratch import ScratchTransformerConfig, ScratchTransformerForConditiona
 from hf_scratch.arguments import ModelArguments, TranslationArguments, parse_arguments, parse_overrides
 from hf_scratch.cards import write_translation_card
 from hf_scratch.checkpoints import load_checkpoint, new_run
-from hf_scratch.data import load_from_arguments, take_pairs, tokenize_pairs
-from hf_scratch.evaluation import evaluate_translation
+from hf_scratch.data import PairsWithBPEDropout, load_from_arguments, take_pairs, tokenize_pairs
+from hf_scratch.evaluation import evaluate_translation, write_lines
 from hf_scratch.metrics import SacreBleu
 from hf_scratch.plots import plot_learning_curve
 from hf_scratch.tokenization import check_fits, report_unknown, train_tokenizer
@@ -105,16 +106,21 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
         )
         return {"bleu": result["score"], "exact_match": float(exact)}
 
+    train_dataset = encoded["train"]
+    if data_args.bpe_dropout:
+        limits = (data_args.max_source_length, data_args.max_target_length)
+        train_dataset = PairsWithBPEDropout(pairs["train"], train_dataset, tokenizer, data_args.bpe_dropout, *limits)
     trainer = TranslationTrainer(
         model=model,
         args=args,
-        train_dataset=encoded["train"],
+        train_dataset=train_dataset,
         eval_dataset=encoded.get("validation"),
         data_collator=DataCollatorForSeq2Seq(tokenizer, model=model),
         processing_class=tokenizer,
         compute_metrics=compute_metrics if args.predict_with_generate else None,
         callbacks=[TimeLimit(data_args.max_minutes)] if data_args.max_minutes is not None else None,
         max_tokens_per_batch=data_args.max_tokens_per_batch,
+        r_drop_alpha=data_args.r_drop_alpha,
     )
     return trainer, pairs
 
@@ -148,11 +154,12 @@ def main():
         test = {}
         if "test" in pairs:
             rows = pairs["test"]
-            test, _ = evaluate_translation(
+            test, translations = evaluate_translation(
                 trainer.accelerator.unwrap_model(trainer.model), tokenizer, rows["source"], rows["target"]
             )
             trainer.log_metrics("test", test)
             trainer.save_metrics("test", test)
+            write_lines(Path(args.output_dir, "test_translations.txt"), translations)
         plot_learning_curve(trainer.state.log_history, args.output_dir)
         write_translation_card(trainer, data_args, recipe, metrics, test)
         print(f"The model, its curve and its card are in {args.output_dir}")

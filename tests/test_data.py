@@ -6,7 +6,15 @@ from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hf_scratch.data import TokenBudgetBatchSampler, load_splits, pack_texts, take_pairs, take_texts, tokenize_pairs
+from hf_scratch.data import (
+    PairsWithBPEDropout,
+    TokenBudgetBatchSampler,
+    load_splits,
+    pack_texts,
+    take_pairs,
+    take_texts,
+    tokenize_pairs,
+)
 from hf_scratch.tokenization import train_tokenizer
 
 ROWS = [{"en": "a cat", "de": "eine Katze"}, {"en": "a dog", "de": "ein Hund"}]
@@ -173,6 +181,32 @@ def test_token_budget_batches_are_shuffled_anew_each_epoch_and_the_same_again():
 def test_a_row_over_the_budget_is_named():
     with pytest.raises(ValueError, match="`max_tokens_per_batch` is 20, but the longest row has 21"):
         TokenBudgetBatchSampler([3, 21], 20)
+
+
+def test_bpe_dropout_cuts_the_same_text_in_other_ways(joint_tokenizer):
+    pairs = Dataset.from_list([{"source": "A man sleeps.", "target": "Ein Mann schläft."}] * 3)
+    encoded = tokenize_pairs(pairs, joint_tokenizer, 40, 40, "train")
+    rows = PairsWithBPEDropout(pairs, encoded, joint_tokenizer, 0.5, 40, 40)
+    drawn = [row for _ in range(10) for row in rows.__getitems__([2, 0])]
+    assert len({tuple(row["input_ids"]) for row in drawn}) > 5
+    assert len({tuple(row["labels"]) for row in drawn}) > 5
+    for row in drawn:
+        assert row.keys() == {"input_ids", "attention_mask", "labels"}
+        assert joint_tokenizer.decode(row["input_ids"], skip_special_tokens=True) == "A man sleeps."
+        assert joint_tokenizer.decode(row["labels"], skip_special_tokens=True) == "Ein Mann schläft."
+        assert row["labels"][-1] == joint_tokenizer.eos_token_id
+    assert rows["length"] == encoded["length"]
+    assert (
+        tokenize_pairs(pairs, joint_tokenizer, 40, 40, "again")[:] == encoded[:]
+    )  # the tokenizer itself is as it was
+
+
+def test_what_bpe_dropout_cannot_do_is_named(joint_tokenizer):
+    pairs = Dataset.from_list([{"source": "a", "target": "b"}])
+    with pytest.raises(ValueError, match=r"`bpe_dropout` must be between 0 and 1, got 1.5"):
+        PairsWithBPEDropout(pairs, pairs, joint_tokenizer, 1.5, 40, 40)
+    with pytest.raises(ValueError, match="needs a BPE tokenizer, but this one is WordLevel"):
+        PairsWithBPEDropout(pairs, pairs, train_tokenizer(["ab"], "char"), 0.1, 40, 40)
 
 
 def test_multi30k_as_it_lies(multi30k, joint_tokenizer):

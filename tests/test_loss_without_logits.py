@@ -32,6 +32,19 @@ def with_all_logits(hidden_states, head, labels, smoothing=0.0, num_items=None) 
     return loss if num_items is None else loss / num_items
 
 
+def with_r_drop(hidden_states, head, labels, alpha, smoothing=0.0, num_items=None) -> torch.Tensor:
+    """Both halves' cross-entropies, and the mean of the two divergences by torch's own function."""
+    log_p, log_q = head(hidden_states).float().log_softmax(-1).chunk(2)
+    divergences = [
+        nn.functional.kl_div(a, b, reduction="none", log_target=True).sum(-1)
+        for a, b in ((log_p, log_q), (log_q, log_p))
+    ]
+    kept = labels.chunk(2)[0] != -100
+    num_items = (labels != -100).sum() if num_items is None else num_items
+    loss = with_all_logits(hidden_states, head, labels, smoothing, num_items)
+    return loss + alpha * sum(divergence[kept].sum() / 2 for divergence in divergences) / num_items
+
+
 def assert_same(hidden_states, head, labels, smoothing=0.0, num_items=None, atol=1e-6, rtol=1e-5):
     leaves = [hidden_states, *head.parameters()]
     expected = with_all_logits(hidden_states, head, labels, smoothing, num_items)
@@ -62,6 +75,37 @@ def test_it_is_the_cross_entropy_of_all_logits(
     labels[0, 0] = vocab_size - 1
     with patch("hf_scratch.models.loss.is_torchdynamo_compiling", return_value=not drops_ignored_rows):
         assert_same(hidden_states, nn.Linear(width, vocab_size, bias=bias), labels, smoothing, num_items)
+
+
+@pytest.mark.parametrize("plain_head", [True, False])
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    shape=st.tuples(st.integers(1, 3), st.integers(1, 6)),
+    vocab_size=st.sampled_from([1, 2, 12, 2**18]),  # of the largest, four rows of logits are taken at a time
+    alpha=st.sampled_from([0.5, 5.0]),
+    smoothing=st.sampled_from([0.0, 0.1]),
+    num_items=st.sampled_from([None, 7]),
+    seed=st.integers(0, 99),
+)
+def test_r_drop_adds_the_divergence_of_both_halves(plain_head, shape, vocab_size, alpha, smoothing, num_items, seed):
+    torch.manual_seed(seed)
+    hidden_states = torch.randn(2 * shape[0], shape[1], 3, requires_grad=True)
+    head = nn.Linear(3, vocab_size) if plain_head else nn.Sequential(nn.Linear(3, 3), nn.Linear(3, vocab_size))
+    labels = torch.randint(0, vocab_size, shape).masked_fill(torch.rand(shape) < 0.3, -100)
+    labels[0, 0] = vocab_size - 1
+    labels = torch.cat([labels, labels])
+    leaves = [hidden_states, *head.parameters()]
+    expected = with_r_drop(hidden_states, head, labels, alpha, smoothing, num_items)
+    loss = linear_cross_entropy(hidden_states, head, labels, smoothing, num_items, r_drop_alpha=alpha)
+    torch.testing.assert_close(loss, expected)
+    for gradient, wanted in zip(torch.autograd.grad(loss, leaves), torch.autograd.grad(expected, leaves), strict=True):
+        torch.testing.assert_close(gradient, wanted, atol=1e-5, rtol=1e-4)
+
+
+def test_r_drop_wants_each_row_twice():
+    hidden_states, head, labels = make_problem(9, 4, 7)
+    with pytest.raises(ValueError, match="has 1 rows"):
+        linear_cross_entropy(hidden_states[:1], head, labels[:1], r_drop_alpha=5.0)
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])

@@ -1,4 +1,6 @@
+import json
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -27,6 +29,26 @@ def test_case_counts_unless_lower_cased():
     assert scores["bleu"] < scores["bleu_lc"] == pytest.approx(100)
     assert "case:lc" in scores["bleu_lc_signature"]
     assert "case:mixed" in scores["bleu_signature"]
+
+
+def test_papers_lower_case_and_cut_by_moses_rules():
+    options = {"tokenize": "moses", "lowercase": True, "language": "de"}
+    # "z.B." stays whole, and the comma is a token: 13a would cut the one and leave "Hunde,Katzen" alike
+    result = SacreBleu().compute(predictions=["HUNDE, z.B. Dackel"], references=[["Hunde, z.B. dackel"]], **options)
+    assert result["score"] == pytest.approx(100)
+    assert result["ref_len"] == 4
+    assert "moses-de|sacremoses" in result["signature"]
+    assert "case:lc|eff:no|tok:none" in result["signature"]
+    scores = score_translations(["ein Hund, der läuft"], ["Ein Hund, der läuft."], "de")
+    assert scores["bleu_moses"] == pytest.approx(100 * math.exp(1 - 6 / 5))
+    assert "bleu_moses" not in score_translations(["a b"], ["a b"])
+
+
+def test_multi30ks_references_have_the_tokens_that_papers_count(multi30k):
+    references = [json.loads(line)["de"] for line in Path(multi30k, "test.jsonl").read_text().splitlines()]
+    options = {"tokenize": "moses", "lowercase": True, "language": "de"}
+    result = SacreBleu().compute(predictions=references, references=[[line] for line in references], **options)
+    assert result["ref_len"] == 12_103
 
 
 def test_the_best_of_several_references_counts():

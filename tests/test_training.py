@@ -23,8 +23,8 @@ def make_trainer(tmp_path, joint_tokenizer):
     ]
     rows = tokenize_pairs(Dataset.from_list(pairs), joint_tokenizer, 40, 40, "train")
 
-    def make(budget=None, callbacks=None, **kwargs):
-        model = make_transformer(vocab_size=len(joint_tokenizer))
+    def make(budget=None, callbacks=None, r_drop_alpha=0.0, dropout=0.0, **kwargs):
+        model = make_transformer(vocab_size=len(joint_tokenizer), dropout=dropout)
         args = Seq2SeqTrainingArguments(
             output_dir=str(tmp_path / "run"), use_cpu=True, disable_tqdm=True, dataloader_pin_memory=False,
             logging_steps=1, **kwargs,
@@ -32,7 +32,7 @@ def make_trainer(tmp_path, joint_tokenizer):
         return TranslationTrainer(
             model=model, args=args, train_dataset=rows, eval_dataset=rows, processing_class=joint_tokenizer,
             data_collator=DataCollatorForSeq2Seq(joint_tokenizer, model=model), callbacks=callbacks,
-            max_tokens_per_batch=budget,
+            max_tokens_per_batch=budget, r_drop_alpha=r_drop_alpha,
         )  # fmt: skip
 
     return make
@@ -54,6 +54,40 @@ def test_evaluation_reports_the_plain_loss_while_training_smooths(make_trainer):
     plain = make_trainer()
     plain.train()
     assert smoothed.state.log_history[0]["loss"] > 1.01 * plain.state.log_history[0]["loss"]
+
+
+def test_r_drop_without_dropout_is_a_plain_step(make_trainer):
+    weights = []
+    for alpha in (0.0, 5.0):
+        trainer = make_trainer(
+            r_drop_alpha=alpha, max_steps=1, per_device_train_batch_size=2, gradient_accumulation_steps=2, optim="sgd",
+            learning_rate=1.0, max_grad_norm=0.0, save_strategy="no",
+        )  # fmt: skip
+        trainer.train()
+        weights.append(trainer.model.state_dict())
+    torch.testing.assert_close(*weights, atol=2e-6, rtol=1e-4)
+
+
+def test_r_drop_sees_each_row_under_two_dropouts(make_trainer):
+    trainer = make_trainer(r_drop_alpha=5.0, dropout=0.3)
+    model, batch = trainer.model.train(), next(iter(trainer.get_train_dataloader()))
+    kept = batch["labels"] != -100
+    torch.manual_seed(0)
+    loss = trainer.compute_loss(model, dict(batch), num_items_in_batch=kept.sum())
+    torch.manual_seed(0)
+    log_p, log_q = (
+        model(**{name: torch.cat([rows, rows]) for name, rows in batch.items()}).logits.log_softmax(-1).chunk(2)
+    )
+    assert not torch.allclose(log_p, log_q)
+    labels = batch["labels"].clamp(min=0)[..., None]
+    nll = -(log_p.gather(-1, labels) + log_q.gather(-1, labels))[..., 0]
+    divergence = ((log_p.exp() - log_q.exp()) * (log_p - log_q)).sum(-1) / 2
+    torch.testing.assert_close(loss, (nll + 5.0 * divergence)[kept].sum() / (2 * kept.sum()))
+
+
+def test_r_drop_below_zero_is_refused(make_trainer):
+    with pytest.raises(ValueError, match="`r_drop_alpha` must be 0 or more, got -1"):
+        make_trainer(r_drop_alpha=-1)
 
 
 def test_the_better_of_trained_and_averaged_weights_is_kept(make_trainer):
@@ -100,8 +134,8 @@ def test_the_card_states_what_was_done(make_trainer):
         source_lang, target_lang, num_beams, length_penalty = "en", "de", 4, 1.0
 
     test = {
-        "bleu": 12.345, "bleu_lc": 13.0, "chrf": 30.0, "sentences": 9,
-        "bleu_signature": "sig|case:mixed", "bleu_lc_signature": "sig|case:lc", "chrf_signature": "sig|chrf",
+        "bleu": 12.345, "bleu_lc": 13.0, "bleu_moses": 14.0, "chrf": 30.0, "sentences": 9,
+        "bleu_signature": "sig|case:mixed", "bleu_lc_signature": "sig|case:lc", "chrf_signature": "sig|chrf", "bleu_moses_signature": "sig|moses",
     }  # fmt: skip
     write_translation_card(trainer, DataArguments, "some_recipe", {"eval_bleu": 11.0, "weights": "trained"}, test)
     text = (Path(trainer.args.output_dir) / "README.md").read_text()

@@ -5,6 +5,9 @@ import torch
 from torch import nn
 from transformers.utils.import_utils import is_torchdynamo_compiling
 
+# what the heads' `forward` passes on to `linear_cross_entropy`; in its signature, Trainer would take some for labels
+LOSS_OPTIONS = ("label_smoothing", "r_drop_alpha")
+
 
 def linear_cross_entropy(
     hidden_states: torch.Tensor,
@@ -12,6 +15,7 @@ def linear_cross_entropy(
     labels: torch.LongTensor,
     label_smoothing: float = 0.0,
     num_items_in_batch: int | torch.Tensor | None = None,
+    r_drop_alpha: float = 0.0,
 ) -> torch.Tensor:
     """Cross-entropy of `lm_head(hidden_states)` and `labels` in nats a token, exact to rounding.
 
@@ -22,7 +26,18 @@ def linear_cross_entropy(
         labels: (batch, length), -100 is ignored; not shifted here.
         label_smoothing: so much of the target is spread over the whole vocabulary (section 5.4).
         num_items_in_batch: the loss is the sum over tokens divided by this; without it, the mean.
+        r_drop_alpha: above 0, the batch's second half repeats the first under another dropout, and so much of the mean
+            of the two Kullback-Leibler divergences between each token's two predictions is added (R-Drop, Liang et al.
+            2021; the sum over both halves is their loss, and they are two items).
+
+    Raises:
+        ValueError: `r_drop_alpha` and an odd number of rows.
     """
+    if r_drop_alpha:
+        if len(labels) % 2:
+            raise ValueError(f"`r_drop_alpha` needs each row twice, but the batch has {len(labels)} rows.")
+        # a token's two predictions become neighbours
+        hidden_states, labels = (tensor.unflatten(0, (2, -1)).movedim(0, 2) for tensor in (hidden_states, labels))
     hidden_states, labels = hidden_states.flatten(0, -2), labels.flatten().to(hidden_states.device)
     kept = labels != -100
     num_items = kept.sum() if num_items_in_batch is None else num_items_in_batch
@@ -32,10 +47,14 @@ def linear_cross_entropy(
         weight, bias = lm_head.weight, lm_head.bias
         with_gradient = torch.is_grad_enabled()
         return _LinearCrossEntropy.apply(
-            hidden_states, weight, bias, labels, label_smoothing, num_items, with_gradient
+            hidden_states, weight, bias, labels, label_smoothing, num_items, with_gradient, r_drop_alpha
         )
     logits = lm_head(hidden_states).float()
     loss = nn.functional.cross_entropy(logits, labels, reduction="sum", label_smoothing=label_smoothing)
+    if r_drop_alpha:
+        log_p, log_q = logits.log_softmax(-1).unflatten(0, (-1, 2)).unbind(1)
+        divergence = ((log_p.exp() - log_q.exp()) * (log_p - log_q)).sum(-1)
+        loss = loss + r_drop_alpha / 2 * divergence[labels[::2] != -100].sum()
     return loss / (num_items.to(loss.device) if torch.is_tensor(num_items) else num_items)
 
 
@@ -68,6 +87,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         label_smoothing: float,
         num_items: int | torch.Tensor,
         with_gradient: bool,
+        r_drop_alpha: float,
     ) -> torch.Tensor:
         device, vocab_size = hidden_states.device.type, weight.shape[0]
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden_states.dtype
@@ -81,7 +101,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         loss = torch.zeros((), dtype=torch.float32, device=hidden_states.device)
 
         # a CPU's cache holds 2**20 logits and their softmax; an accelerator wants more work at a time
-        rows = max((2**20 if device == "cpu" else 2**26) // vocab_size, 1)
+        rows = 2 * max((2**20 if device == "cpu" else 2**26) // vocab_size // 2, 1)
         with torch.autocast(device, enabled=False):
             for begin in range(0, len(labels), rows):
                 part = slice(begin, begin + rows)
@@ -90,11 +110,20 @@ class _LinearCrossEntropy(torch.autograd.Function):
                 losses = (label_smoothing - 1.0) * log_p.gather(1, target)
                 if label_smoothing:
                     losses -= label_smoothing * log_p.mean(-1, keepdim=True)
+                if r_drop_alpha:
+                    pairs = log_p.unflatten(0, (-1, 2))
+                    log_ratio = (pairs - pairs.flip(1)).flatten(0, 1)
+                # the gradient is the softmax minus the target's distribution
+                gradient = log_p.exp_()
+                if r_drop_alpha:
+                    divergence = (gradient * log_ratio).sum(-1, keepdim=True)
+                    losses += r_drop_alpha / 2 * divergence
+                    others = gradient.unflatten(0, (-1, 2)).flip(1).flatten(0, 1)
+                    pull = log_ratio.sub_(divergence).add_(1.0).mul_(gradient).sub_(others)
+                    gradient = gradient.add_(pull, alpha=r_drop_alpha / 2)
                 loss += (losses * kept[part]).sum()
                 if not any(needed):
                     continue
-                # softmax minus the target's distribution
-                gradient = log_p.exp_()
                 gradient.scatter_add_(1, target, gradient.new_full(target.shape, label_smoothing - 1.0))
                 if label_smoothing:
                     gradient -= label_smoothing / vocab_size
@@ -126,6 +155,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
                 None if tensor is None else (tensor * factor).to(dtype)
                 for tensor, dtype in zip(saved, ctx.dtypes, strict=True)
             ),
+            None,
             None,
             None,
             None,

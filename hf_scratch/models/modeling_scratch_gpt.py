@@ -29,7 +29,7 @@ from .layers import (
     make_position_ids,
     slice_logits,
 )
-from .loss import linear_cross_entropy
+from .loss import LOSS_OPTIONS, linear_cross_entropy
 
 
 class ScratchGPTLayer(GradientCheckpointingLayer):
@@ -182,11 +182,12 @@ class ScratchGPTForCausalLM(ScratchGPTPreTrainedModel, ScratchGenerationMixin):
             skip_logits: with labels, compute the loss piece by piece and return no logits: less memory and time.
             num_items_in_batch: the loss is the sum over tokens divided by this; without it, the mean.
             label_smoothing: how much of each label is spread over the vocabulary (section 5.4). Default: 0.
+            r_drop_alpha: the weight of R-Drop's divergence, see `linear_cross_entropy`. Default: 0.
 
         Returns:
             `loss` in nats a token, `logits` (batch, kept length, vocab_size) unless skipped, and the cache.
         """
-        label_smoothing = kwargs.pop("label_smoothing", 0.0)  # in the signature, Trainer would take it for labels
+        options = {name: kwargs.pop(name) for name in LOSS_OPTIONS if name in kwargs}
         outputs = self.model(
             input_ids=input_ids,
             attention_mask=attention_mask,
@@ -199,11 +200,11 @@ class ScratchGPTForCausalLM(ScratchGPTPreTrainedModel, ScratchGenerationMixin):
         hidden_states, logits, loss = outputs.last_hidden_state, None, None
         if labels is None or not skip_logits:
             logits = self.lm_head(slice_logits(hidden_states, logits_to_keep))
-        if labels is not None and (skip_logits or label_smoothing):
+        if labels is not None and (skip_logits or any(options.values())):
             if (next_tokens := kwargs.get("shift_labels")) is None:
                 next_tokens = nn.functional.pad(labels[:, 1:], (0, 1), value=-100)
-            num_items = kwargs.get("num_items_in_batch")
-            loss = linear_cross_entropy(hidden_states, self.lm_head, next_tokens, label_smoothing, num_items)
+            options["num_items_in_batch"] = kwargs.get("num_items_in_batch")
+            loss = linear_cross_entropy(hidden_states, self.lm_head, next_tokens, **options)
         elif labels is not None:
             loss = self.loss_function(logits=logits, labels=labels, vocab_size=self.config.vocab_size, **kwargs)
         return CausalLMOutputWithPast(

@@ -39,7 +39,7 @@ from .layers import (
     make_position_ids,
     slice_logits,
 )
-from .loss import linear_cross_entropy
+from .loss import LOSS_OPTIONS, linear_cross_entropy
 
 
 class ScratchTransformerEncoderLayer(GradientCheckpointingLayer):
@@ -404,11 +404,12 @@ class ScratchTransformerForConditionalGeneration(ScratchTransformerPreTrainedMod
             skip_logits: with labels, compute the loss piece by piece and return no logits: less memory and time.
             num_items_in_batch: the loss is the sum over tokens divided by this; without it, the mean.
             label_smoothing: how much of each label is spread over the vocabulary (section 5.4). Default: 0.
+            r_drop_alpha: the weight of R-Drop's divergence, see `linear_cross_entropy`. Default: 0.
 
         Returns:
             `loss` in nats a token, `logits` (batch, kept length, decoder_vocab_size) unless skipped, and the cache.
         """
-        label_smoothing = kwargs.pop("label_smoothing", 0.0)  # in the signature, Trainer would take it for labels
+        options = {name: kwargs.pop(name) for name in LOSS_OPTIONS if name in kwargs}
         if labels is not None:
             use_cache = False
             if decoder_input_ids is None and decoder_inputs_embeds is None:
@@ -429,9 +430,9 @@ class ScratchTransformerForConditionalGeneration(ScratchTransformerPreTrainedMod
         hidden_states, logits, loss = outputs.last_hidden_state, None, None
         if labels is None or not skip_logits:
             logits = self.lm_head(slice_logits(hidden_states, logits_to_keep))
-        if labels is not None and (skip_logits or label_smoothing):
-            num_items = kwargs.get("num_items_in_batch")
-            loss = linear_cross_entropy(hidden_states, self.lm_head, labels, label_smoothing, num_items)
+        if labels is not None and (skip_logits or any(options.values())):
+            options["num_items_in_batch"] = kwargs.get("num_items_in_batch")
+            loss = linear_cross_entropy(hidden_states, self.lm_head, labels, **options)
         elif labels is not None:
             loss = self.loss_function(logits, labels.contiguous(), self.config.decoder_vocab_size, **kwargs)
         others = {name: value for name, value in outputs.items() if name != "last_hidden_state"}
