@@ -20,7 +20,9 @@ class ModelArguments:
 
     config_overrides: str | None = field(
         default=None,
-        metadata={"help": "Fields of the new model's config: a=1,b=2 or JSON; a mapping in a recipe."},
+        metadata={
+            "help": "Fields of the new model's config: a=1,b=2 or JSON; a mapping in a recipe, whose others stay."
+        },
     )
     model_name_or_path: str | None = field(
         default=None, metadata={"help": "A folder or Hub id to start from, in place of a new model."}
@@ -118,16 +120,21 @@ def parse_arguments(*dataclass_types: type, args: list[str] | None = None) -> tu
     usage = "%(prog)s [recipe.yaml] [--flag value ...]    (--help lists the flags)"
     parser = HfArgumentParser(dataclass_types, usage=usage)
     names = [action.dest for action in parser._actions]
-    recipe = ""
+    recipe, values = "", {}
     if args and not args[0].startswith("-"):
         recipe = args.pop(0)
-        parser.set_defaults(**_read_recipe(parser, recipe, names))
+        values = _read_recipe(parser, recipe, names)
+        parser.set_defaults(**values)
     *parsed, unknown = parser.parse_args_into_dataclasses(args, return_remaining_strings=True)
     for flag in unknown:
         if flag.startswith("--"):
             parser.error(f"there is no argument {flag}{_nearest(flag.lstrip('-').split('=')[0], names, '--')}")
     if unknown:
         parser.error(f"unexpected: {' '.join(unknown)}")
+    for group in parsed:
+        for name, mapping in values.items():
+            if isinstance(mapping, dict) and isinstance(flag := getattr(group, name, None), str):
+                setattr(group, name, {**mapping, **parse_pairs(flag, name)})  # a flag changes some of the recipe's
     return tuple(parsed), Path(recipe).stem
 
 

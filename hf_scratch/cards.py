@@ -1,11 +1,13 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 """Model cards, filled from a finished run: what was trained, how, on what, and what it reached."""
 
+import json
 import os
 import platform
 import shlex
 import sys
 from importlib.metadata import version
+from pathlib import Path
 
 import torch
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
@@ -65,14 +67,15 @@ def _write(trainer: Trainer, data_args, recipe: str, values: dict, task: tuple[s
         ],
         **values.pop("data"),
     )
-    train = next((entry for entry in reversed(state.log_history) if "train_runtime" in entry), {})
+    # the end of training; evaluations come after it
+    minutes = next((entry["minutes"] for entry in reversed(state.log_history) if "train_runtime" in entry), None)
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor() or platform.machine()
     training = {
         "parameters": f"{model.num_parameters():,}",
         "data": f"`{public}`",
         "updates": f"{state.global_step:,} ({state.epoch:.1f} epochs)",
         "input tokens": f"{state.num_input_tokens_seen:,}",
-        "time": f"{train['train_runtime'] / 60:.0f} minutes" if "train_runtime" in train else "",
+        "time": f"{minutes:.0f} minutes" if minutes is not None else "",
         "seed": args.seed,
         "hardware": f"{args.world_size} x {device}, {os.cpu_count()} CPU cores",
         "software": ", ".join(f"{package} {version(package)}" for package in ("torch", "transformers", "hf-scratch")),
@@ -93,10 +96,13 @@ def _write(trainer: Trainer, data_args, recipe: str, values: dict, task: tuple[s
         **values,
     )
     ModelCard(card).save(os.path.join(args.output_dir, "README.md"))
+    figures = {f"{split} {kind} ({label})": value for label, kind, value, split in results}
+    run = {"command": command, "recipe": recipe, **training, **figures, "log": state.log_history}
+    Path(args.output_dir, "run.json").write_text(json.dumps(run, indent=1) + "\n")
 
 
 def write_translation_card(trainer: Trainer, data_args, recipe: str, validation: dict, test: dict) -> None:
-    """Write `README.md` into the run's folder.
+    """Write `README.md` into the run's folder, and `run.json` with the same and the log.
 
     Args:
         validation: what `keep_better_weights` returned; test: what `evaluate_translation` returned, or {}.
@@ -133,7 +139,7 @@ def write_translation_card(trainer: Trainer, data_args, recipe: str, validation:
 
 
 def write_language_model_card(trainer: Trainer, data_args, recipe: str, validation: dict, test: dict) -> None:
-    """Write `README.md` into the run's folder.
+    """Write `README.md` into the run's folder, and `run.json` with the same and the log.
 
     Args:
         validation, test: what `evaluate_language_model` returned for these splits, or {}.

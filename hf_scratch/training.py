@@ -46,6 +46,7 @@ class _LeanLoss:
         super().__init__(*args, **kwargs)
         self.r_drop_alpha = r_drop_alpha
         self.label_smoother = None
+        self.add_callback(TrainingTime())
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         if model.training:
@@ -123,6 +124,20 @@ class TranslationTrainer(_LeanLoss, Seq2SeqTrainer):
             return self.accelerator.prepare(dataloader)
         finally:
             dataloader_config.even_batches = even_batches  # evaluation needs it
+
+
+class TrainingTime(TrainerCallback):
+    """Writes the minutes since the start of training into the log; a resumed run goes on from its last entry."""
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        """Start the clock."""
+        before = [entry["minutes"] for entry in state.log_history if "minutes" in entry]
+        self.start = time.monotonic() - 60 * (before[-1] if before else 0.0)
+
+    def on_log(self, args, state, control, **kwargs):
+        """Read it."""
+        if state.log_history and hasattr(self, "start"):
+            state.log_history[-1]["minutes"] = (time.monotonic() - self.start) / 60
 
 
 class TimeLimit(TrainerCallback):

@@ -20,6 +20,13 @@ def test_flags_override_the_recipe(recipe):
     assert name == "small"
 
 
+@pytest.mark.parametrize("flag", ["num_hidden_layers=2,hidden_size=8", '{"num_hidden_layers": 2, "hidden_size": 8}'])
+def test_overrides_of_a_flag_change_some_of_the_recipes(recipe, flag):
+    recipe.write_text("config_overrides:\n  hidden_size: 16\n  hidden_dropout: 0.1\n")
+    (model_args, _, _), _ = parse_arguments(*TYPES, args=[str(recipe), "--config_overrides", flag])
+    assert model_args.config_overrides == {"hidden_size": 8, "hidden_dropout": 0.1, "num_hidden_layers": 2}
+
+
 def test_no_recipe_is_needed():
     (_, data_args, _), name = parse_arguments(*TYPES, args=["--dataset_name", "embedded:stories", "--use_cpu", "true"])
     assert (data_args.dataset_name, name) == ("embedded:stories", "")

@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 
 import pytest
@@ -135,7 +136,8 @@ def test_the_card_states_what_was_done(make_trainer):
 
     test = {
         "bleu": 12.345, "bleu_lc": 13.0, "bleu_moses": 14.0, "chrf": 30.0, "sentences": 9,
-        "bleu_signature": "sig|case:mixed", "bleu_lc_signature": "sig|case:lc", "chrf_signature": "sig|chrf", "bleu_moses_signature": "sig|moses",
+        "bleu_signature": "sig|case:mixed", "bleu_lc_signature": "sig|case:lc", "chrf_signature": "sig|chrf",
+        "bleu_moses_signature": "sig|moses",
     }  # fmt: skip
     write_translation_card(trainer, DataArguments, "some_recipe", {"eval_bleu": 11.0, "weights": "trained"}, test)
     text = (Path(trainer.args.output_dir) / "README.md").read_text()
@@ -148,9 +150,27 @@ def test_the_card_states_what_was_done(make_trainer):
         "4 beams",
     ):
         assert fact in text
+    run = json.loads((Path(trainer.args.output_dir) / "run.json").read_text())
+    assert run["test bleu (BLEU, cased)"] == 12.345
+    assert run["seed"] == 7
+    assert [entry["step"] for entry in run["log"] if "minutes" in entry] == [1, 2, 2]
     data = ModelCard(text).data
     assert data.eval_results[1].metric_value == 12.345
     assert data.pipeline_tag == "translation"
+
+
+def test_a_resumed_runs_clock_goes_on(make_trainer):
+    trainer = make_trainer(max_steps=2, save_strategy="steps", save_steps=1)
+    trainer.train()
+    folder = Path(last_checkpoints(trainer.args.output_dir, 2)[0])
+    state = json.loads((folder / "trainer_state.json").read_text())
+    state["log_history"][-1]["minutes"] = 60.0
+    (folder / "trainer_state.json").write_text(json.dumps(state))
+    resumed = make_trainer(max_steps=2)
+    resumed.train(resume_from_checkpoint=str(folder))
+    minutes = [entry["minutes"] for entry in resumed.state.log_history]
+    assert minutes[0] == 60.0
+    assert all(60.0 < minute < 61.0 for minute in minutes[1:])
 
 
 def test_pictures_are_drawn(tmp_path):
