@@ -59,6 +59,10 @@ class DataArguments:
     average_checkpoints: int = field(
         default=0, metadata={"help": "At the end, average so many last checkpoints, and keep that if it is better."}
     )
+    early_stopping_patience: int | None = field(
+        default=None,
+        metadata={"help": "Stop after so many evaluations without a better one. Needs load_best_model_at_end."},
+    )
     r_drop_alpha: float = field(
         default=0.0,
         metadata={

@@ -52,6 +52,29 @@ def plot_learning_curve(log_history: list[dict], output_dir: str, name: str = "l
     return _save(figure, output_dir, name)
 
 
+def plot_runs(logs: dict[str, list[dict]], output_dir: str, name: str = "runs.png") -> str:
+    """Several runs' validation over steps: BLEU where there is some, else the loss.
+
+    Args:
+        logs: each run's `trainer.state.log_history`.
+
+    Returns:
+        The picture's path in `output_dir`.
+    """
+    has_bleu = any("eval_bleu" in entry for log in logs.values() for entry in log)
+    key = "eval_bleu" if has_bleu else "eval_loss"
+    figure, axis = plt.subplots(figsize=(7, 5), layout="constrained")
+    for label, log in logs.items():
+        points = [(entry["step"], entry[key]) for entry in log if key in entry]
+        if points:
+            axis.plot(*zip(*points, strict=True), marker=".", label=label)
+    axis.set_xlabel("step")
+    axis.set_ylabel("validation BLEU, greedy" if has_bleu else "validation loss [nats a token]")
+    axis.grid(alpha=0.3)
+    axis.legend(fontsize=8)
+    return _save(figure, output_dir, name)
+
+
 def plot_attention(
     weights: torch.Tensor, queries: list[str], keys: list[str], output_dir: str, name: str = "attention.png"
 ) -> str:

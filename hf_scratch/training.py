@@ -9,7 +9,7 @@ import time
 import torch
 from accelerate.utils import broadcast_object_list
 from torch.utils.data import DataLoader
-from transformers import Seq2SeqTrainer, Trainer, TrainerCallback, TrainingArguments
+from transformers import EarlyStoppingCallback, Seq2SeqTrainer, Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from .checkpoints import average_checkpoints
@@ -158,6 +158,25 @@ class TimeLimit(TrainerCallback):
         broadcast_object_list(is_over)  # the main process's clock: all have to stop at the same step
         if is_over[0]:
             control.should_training_stop = control.should_evaluate = control.should_save = True
+
+
+def stopping_callbacks(data_args, args: TrainingArguments) -> list[TrainerCallback]:
+    """What `max_minutes` and `early_stopping_patience` of a script's DataArguments ask for.
+
+    Raises:
+        ValueError: early stopping without evaluations, or without the best model at the end.
+    """
+    callbacks = []
+    if data_args.max_minutes is not None:
+        callbacks.append(TimeLimit(data_args.max_minutes))
+    if data_args.early_stopping_patience is not None:
+        if args.eval_strategy == "no" or not args.load_best_model_at_end:
+            raise ValueError(
+                f"`early_stopping_patience` is {data_args.early_stopping_patience}, which needs "
+                "`load_best_model_at_end` and an `eval_strategy` of steps or epoch. Set them, or leave it out."
+            )
+        callbacks.append(EarlyStoppingCallback(data_args.early_stopping_patience))
+    return callbacks
 
 
 def last_checkpoints(output_dir: str, count: int) -> list[str]:

@@ -25,7 +25,7 @@ from hf_scratch.data import load_from_arguments, pack_texts, take_texts
 from hf_scratch.evaluation import evaluate_answers, evaluate_language_model
 from hf_scratch.plots import plot_learning_curve
 from hf_scratch.tokenization import check_fits, report_unknown, train_tokenizer
-from hf_scratch.training import LanguageModelTrainer, TimeLimit, keep_better_weights, prepare_arguments
+from hf_scratch.training import LanguageModelTrainer, keep_better_weights, prepare_arguments, stopping_callbacks
 
 logger = logging.getLogger("train_language_model")
 
@@ -94,7 +94,7 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
         processing_class=tokenizer,
         decay_all_parameters=data_args.decay_all_parameters,
         r_drop_alpha=data_args.r_drop_alpha,
-        callbacks=[TimeLimit(data_args.max_minutes)] if data_args.max_minutes is not None else None,
+        callbacks=stopping_callbacks(data_args, args),
     )
     return trainer, texts
 

@@ -28,7 +28,7 @@ from hf_scratch.evaluation import evaluate_translation, write_lines
 from hf_scratch.metrics import SacreBleu
 from hf_scratch.plots import plot_learning_curve
 from hf_scratch.tokenization import check_fits, report_unknown, train_tokenizer
-from hf_scratch.training import TimeLimit, TranslationTrainer, keep_better_weights, prepare_arguments
+from hf_scratch.training import TranslationTrainer, keep_better_weights, prepare_arguments, stopping_callbacks
 
 logger = logging.getLogger("train_translation")
 
@@ -118,7 +118,7 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
         data_collator=DataCollatorForSeq2Seq(tokenizer, model=model),
         processing_class=tokenizer,
         compute_metrics=compute_metrics if args.predict_with_generate else None,
-        callbacks=[TimeLimit(data_args.max_minutes)] if data_args.max_minutes is not None else None,
+        callbacks=stopping_callbacks(data_args, args),
         max_tokens_per_batch=data_args.max_tokens_per_batch,
         r_drop_alpha=data_args.r_drop_alpha,
     )

@@ -8,10 +8,17 @@ from datasets import Dataset
 from huggingface_hub import ModelCard
 from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainingArguments
 
+from hf_scratch.arguments import DataArguments
 from hf_scratch.cards import write_translation_card
 from hf_scratch.data import tokenize_pairs
 from hf_scratch.plots import plot_attention, plot_learning_curve, plot_positional_encoding
-from hf_scratch.training import TimeLimit, TranslationTrainer, keep_better_weights, last_checkpoints
+from hf_scratch.training import (
+    TimeLimit,
+    TranslationTrainer,
+    keep_better_weights,
+    last_checkpoints,
+    stopping_callbacks,
+)
 
 
 @pytest.fixture
@@ -126,11 +133,28 @@ def test_the_time_limit_stops_with_a_checkpoint(make_trainer):
         TimeLimit(0)
 
 
+def test_early_stopping_needs_evaluations_and_the_best_model(tmp_path):
+    data_args = DataArguments(max_minutes=1.0, early_stopping_patience=2)
+    args = Seq2SeqTrainingArguments(
+        output_dir=str(tmp_path),
+        use_cpu=True,
+        eval_strategy="epoch",
+        save_strategy="epoch",
+        load_best_model_at_end=True,
+    )
+    time_limit, early_stopping = stopping_callbacks(data_args, args)
+    assert time_limit.seconds == 60
+    assert early_stopping.early_stopping_patience == 2
+    with pytest.raises(ValueError, match="`early_stopping_patience` is 2, which needs `load_best_model_at_end`"):
+        stopping_callbacks(data_args, Seq2SeqTrainingArguments(output_dir=str(tmp_path), use_cpu=True))
+    assert stopping_callbacks(DataArguments(), args) == []
+
+
 def test_the_card_states_what_was_done(make_trainer):
     trainer = make_trainer(max_steps=2, save_strategy="no", seed=7)
     trainer.train()
 
-    class DataArguments:
+    class Arguments:
         dataset_name, train_file = "embedded:numbers", None
         source_lang, target_lang, num_beams, length_penalty = "en", "de", 4, 1.0
 
@@ -139,7 +163,7 @@ def test_the_card_states_what_was_done(make_trainer):
         "bleu_signature": "sig|case:mixed", "bleu_lc_signature": "sig|case:lc", "chrf_signature": "sig|chrf",
         "bleu_moses_signature": "sig|moses",
     }  # fmt: skip
-    write_translation_card(trainer, DataArguments, "some_recipe", {"eval_bleu": 11.0, "weights": "trained"}, test)
+    write_translation_card(trainer, Arguments, "some_recipe", {"eval_bleu": 11.0, "weights": "trained"}, test)
     text = (Path(trainer.args.output_dir) / "README.md").read_text()
     for fact in (
         "| BLEU, cased | 12.35 | test |",

@@ -1,0 +1,82 @@
+#!/usr/bin/env python
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""Put a trained model, its pictures and the records of runs into a folder of `model_cards`, whole for the Hub.
+
+python scripts/publish.py --folder model_cards/scratch-gpt-tinystories --run runs/tinystories --record runs/stock_gpt2
+"""
+
+import argparse
+import json
+import shutil
+from pathlib import Path
+
+import torch
+from sample_stories import sample_stories
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
+
+import hf_scratch  # noqa: F401  registers the models
+from hf_scratch.plots import plot_attention, plot_learning_curve, plot_runs
+
+SENTENCES = {
+    "translation": "A little girl in a red dress throws a ball to her dog in the park.",
+    "story": "Tom had a red ball. One day, he lost the ball in the park. He was very sad.",
+}
+
+
+def record(run: Path, folder: Path, name: str | None = None) -> None:
+    """Keep what a run did and said: `run.json`, and its translations of the test set if it has some."""
+    name = name or run.name
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(run / "run.json", folder / f"{name}.json")
+    if (run / "test_translations.txt").is_file():
+        shutil.copyfile(run / "test_translations.txt", folder / f"{name}.txt")
+
+
+@torch.no_grad()
+def draw_attention(folder: Path, is_translator: bool) -> None:
+    """The last layer's attention: of a translation over its source, or of a story over itself."""
+    auto_class = AutoModelForSeq2SeqLM if is_translator else AutoModelForCausalLM
+    # only eager attention gives its weights
+    model = auto_class.from_pretrained(folder, attn_implementation="eager", dtype=torch.float32).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    inputs = tokenizer(SENTENCES["translation" if is_translator else "story"], return_tensors="pt")
+    keys = [tokenizer.decode([i]) for i in inputs["input_ids"][0]]
+    if not is_translator:
+        weights = model(**inputs, output_attentions=True).attentions[-1][0]
+        plot_attention(weights, keys, keys, str(folder))
+        return
+    output_ids = model.generate(**inputs)
+    outputs = model(**inputs, decoder_input_ids=output_ids, output_attentions=True)
+    queries = [tokenizer.decode([i]) for i in output_ids[0]]
+    plot_attention(outputs.cross_attentions[-1][0], queries, keys, str(folder))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--folder", type=Path, required=True, help="the published folder")
+    parser.add_argument("--run", type=Path, help="the training's folder whose model is published")
+    parser.add_argument("--dtype", default="float32", help="of the published weights")
+    parser.add_argument("--name", default="seed1", help="under which the published run is recorded")
+    parser.add_argument("--record", type=Path, nargs="*", default=[], help="folders of other runs to tell of")
+    args = parser.parse_args()
+    for run in args.record:
+        record(run, args.folder / "runs")
+    if args.run is not None:
+        is_gpt = type(AutoConfig.from_pretrained(args.run)) in MODEL_FOR_CAUSAL_LM_MAPPING
+        auto_class = AutoModelForCausalLM if is_gpt else AutoModelForSeq2SeqLM
+        auto_class.from_pretrained(args.run, dtype=args.dtype).save_pretrained(args.folder)
+        AutoTokenizer.from_pretrained(args.run).save_pretrained(args.folder)
+        record(args.run, args.folder / "runs", args.name)
+        run = json.loads((args.run / "run.json").read_text())
+        plot_learning_curve(run["log"], str(args.folder))
+        draw_attention(args.folder, not is_gpt)
+        if is_gpt:
+            sample_stories(args.folder, run["validation bits_per_byte (bits per byte)"])
+    logs = {path.stem: json.loads(path.read_text())["log"] for path in sorted((args.folder / "runs").glob("*.json"))}
+    plot_runs(logs, str(args.folder))
+    print(f"{args.folder} is ready for its card: make results WRITE=1")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""The figures of a published language model's card, from its folder and the validation set."""
+
+import json
+import math
+import re
+from pathlib import Path
+
+from huggingface_hub import EvalResult, ModelCardData
+from results_translation import changes, load_runs, table, training_table
+from sample_stories import measure, nearest
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+import hf_scratch  # noqa: F401  registers the models
+from hf_scratch.data import load_splits, take_texts
+from hf_scratch.evaluation import evaluate_language_model
+
+LLAMA2_C_LOSS = 1.072  # nats a token of its 15 M model, on a vocabulary of 32,000 (llama2.c's README)
+
+
+def language_model_figures(folder: Path, dataset: str) -> dict[str, str]:
+    """What `scripts/cards/scratch-gpt-tinystories.md` leaves open."""
+    splits = load_splits(dataset)
+    texts = list(take_texts(splits["validation"], "text", "validation")["text"])
+    train = list(take_texts(splits["train"], "text", "train")["text"])
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+    dtype = str(model.dtype).removeprefix("torch.")
+    wide = AutoModelForCausalLM.from_pretrained(folder, dtype="float32").eval()
+    result = evaluate_language_model(wide, tokenizer, texts)
+    bits = result["bits_per_byte"]
+
+    runs = load_runs(folder / "runs")
+    rows = [
+        [
+            name,
+            f"`{run['recipe']}`",
+            changes(run["command"]),
+            run["parameters"],
+            run["updates"],
+            run["time"],
+            run["validation bits_per_byte (bits per byte)"],
+        ]
+        for name, run in runs.items()
+    ]
+    samples = json.loads((folder / "stories.json").read_text())
+    settings = [{**setting, **measure(wide, tokenizer, setting["texts"])} for setting in samples["settings"]]
+    chosen = nearest(settings, bits)
+    if {name: chosen[name] for name in samples["chosen"]} != samples["chosen"]:
+        raise ValueError(
+            f"stories.json was sampled with {samples['chosen']}, but {chosen['temperature']} and "
+            f"{chosen['top_p']} are nearest: publish again."
+        )
+    people = measure(wide, tokenizer, texts)
+    names = ("bits_per_byte", "repetition", "words")
+    lines = [[s["temperature"], s["top_p"], *(s[name] for name in names)] for s in settings]
+    everything = [story for sample in samples["stories"] for story in sample]
+    stories = measure(wide, tokenizer, everything)
+    lines.append(["**validation stories**", "", *(people[name] for name in names)])
+
+    # words and marks: no vocabulary of words cuts into fewer tokens
+    pieces = sum(len(re.findall(r"\w+|[^\w\s]", text)) + 1 for text in texts)
+    bytes_ = sum(len(text.encode()) for text in texts)
+    data = ModelCardData(
+        language=["en"],
+        license="apache-2.0",
+        library_name="transformers",
+        pipeline_tag="text-generation",
+        tags=["hf_scratch", "scratch_gpt"],
+        datasets=["roneneldan/TinyStories"],
+        metrics=["bits_per_byte"],
+        model_name=folder.name,
+        eval_results=[
+            EvalResult(
+                "text-generation", "roneneldan/TinyStories", "TinyStories", kind, round(result[kind], 2),
+                metric_name=label, dataset_split="validation",
+            )
+            for kind, label in (("bits_per_byte", "bits per byte"), ("loss", "loss [nats a token]"))
+        ],
+    )  # fmt: skip
+    shipped = runs["best"]
+    baseline = ""
+    if "stock_gpt2" in runs:
+        stock = runs["stock_gpt2"]["validation bits_per_byte (bits per byte)"]
+        baseline = f"That is {100 * (1 - bits / stock):.1f} % fewer bits than `stock_gpt2`'s."
+    return {
+        "front_matter": data.to_yaml().strip(),
+        "parameters": f"{model.num_parameters():,}",
+        "dtype": dtype,
+        "bits_per_byte": f"{bits:.3f}",
+        "loss": f"{result['loss']:.3f}",
+        "perplexity": f"{result['perplexity']:.2f}",
+        "tokens": f"{result['tokens']:,}",
+        "stories_validation": f"{len(texts):,}",
+        "bytes_validation": f"{bytes_:,}",
+        "stories_train": f"{len(train):,}",
+        "bytes_train": f"{sum(len(text.encode()) for text in train):,}",
+        "before_rounding": f"{shipped['validation bits_per_byte (bits per byte)']:.4f}",
+        "after_rounding": f"{bits:.4f}",
+        "baseline": baseline,
+        "runs": table(["run", "recipe", "changes", "parameters", "updates", "time", "bits per byte"], rows),
+        "sampling": table(["temperature", "top-p", "bits per byte", "repeated 4-grams [%]", "words"], lines),
+        "temperature": str(chosen["temperature"]),
+        "top_p": str(chosen["top_p"]),
+        "repetition": f"{stories['repetition']:.2f}",
+        "repetition_people": f"{people['repetition']:.2f}",
+        "stories": _quote(samples),
+        "full_bits": f"{LLAMA2_C_LOSS / math.log(2) * pieces / bytes_:.2f}",
+        "full_bytes": f"{bytes_ / pieces:.2f}",
+        "training": training_table(shipped),
+        "command": shipped["command"],
+    }
+
+
+def _quote(samples: dict) -> str:
+    parts = []
+    for i, prompt in enumerate(samples["prompts"]):
+        stories = [sample[i].replace("\n", " ") for sample in samples["stories"]]
+        parts.append("\n".join([f"**{prompt}**", "", *(f"{n}. {story}" for n, story in enumerate(stories, 1))]))
+    return "\n\n".join(parts)

@@ -1,0 +1,180 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""The figures of a published translator's card, from its folder and the test set."""
+
+import json
+import shlex
+from pathlib import Path
+from statistics import mean
+
+from huggingface_hub import EvalResult, ModelCardData
+from sacrebleu.metrics import BLEU
+from sacrebleu.significance import PairedTest
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
+
+import hf_scratch  # noqa: F401  registers the models
+from hf_scratch.data import load_splits, take_pairs
+from hf_scratch.evaluation import evaluate_translation, score_translations
+
+SENTENCES = (
+    "A little girl in a red dress throws a ball to her dog in the park.",
+    "Two men in orange vests are repairing the roof of a house.",
+    "An old woman is selling vegetables at a market.",
+    "The boy on the bicycle is jumping over a wall.",
+    "My computer crashed while I was writing a letter to the bank.",
+)
+LENGTH_PENALTIES = (0.0, 0.5, 1.0, 1.5, 2.0)
+
+
+def table(header: list[str], rows: list[list]) -> str:
+    """A Markdown table; floats with two decimals."""
+    lines = [header, ["---"] * len(header), *rows]
+    cells = [[f"{cell:.2f}" if isinstance(cell, float) else str(cell) for cell in line] for line in lines]
+    return "\n".join(f"| {' | '.join(line)} |" for line in cells)
+
+
+def load_runs(folder: Path) -> dict[str, dict]:
+    """The runs that a card tells of, by name: `run.json` of each."""
+    return {path.stem: json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))}
+
+
+def changes(command: str) -> str:
+    """What a command changes of its recipe, without data and folders."""
+    words = shlex.split(command)[3:]
+    flags = dict(zip(words[::2], words[1::2], strict=True))
+    for name in (
+        "--dataset_name",
+        "--output_dir",
+        "--use_cpu",
+        "--resume_from_checkpoint",
+        "--bf16",
+        "--save_total_limit",
+    ):
+        flags.pop(name, None)
+    return " ".join(f"`{name} {value}`" for name, value in flags.items())
+
+
+def training_table(run: dict) -> str:
+    """How a run was trained."""
+    names = ("parameters", "updates", "input tokens", "time", "weights", "seed", "hardware", "software")
+    return table(["", ""], [[name, run[name]] for name in names])
+
+
+def run_row(run: dict, translations: list[str], references: list[str]) -> list:
+    """A line of the table of runs."""
+    scores = score_translations(translations, references, "de")
+    validation = run["validation bleu (BLEU, greedy)"]
+    tokens = f"{int(run['input tokens'].replace(',', '')) / 1e6:.1f}"
+    return [run["updates"], tokens, run["time"], validation, scores["bleu"], scores["bleu_moses"]]
+
+
+def translation_figures(folder: Path, dataset: str) -> dict[str, str]:
+    """What `scripts/cards/scratch-transformer-multi30k-en-de.md` leaves open."""
+    splits = load_splits(dataset)
+    test, validation = (take_pairs(splits[name], "en", "de", name) for name in ("test", "validation"))
+    references = list(test["target"])
+    model = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    scores, hypotheses = evaluate_translation(model, tokenizer, test["source"], references)
+
+    penalties = []
+    for penalty in LENGTH_PENALTIES:
+        result, _ = evaluate_translation(
+            model, tokenizer, validation["source"], validation["target"], length_penalty=penalty
+        )
+        penalties.append([str(penalty), result["bleu"]])
+
+    runs = load_runs(folder / "runs")
+    texts = {name: (folder / "runs" / f"{name}.txt").read_text().splitlines() for name in runs}
+    seeds = [name for name in runs if name.startswith("seed")]
+    results = {name: score_translations(texts[name], references, "de") for name in seeds}
+    seed_rows = [
+        [runs[name]["seed"], runs[name]["time"], *(results[name][key] for key in ("bleu", "bleu_moses", "chrf"))]
+        for name in seeds
+    ]
+    for word, function in (("mean", mean), ("lowest", min), ("highest", max)):
+        values = (function(results[name][key] for name in seeds) for key in ("bleu", "bleu_moses", "chrf"))
+        seed_rows.append([f"**{word}**", "", *values])
+
+    baseline = ""
+    if "article" in runs:
+        # sacrebleu's own test: the first system is what the others are compared with
+        systems = [("article", texts["article"]), ("ours", hypotheses)]
+        _, tested = PairedTest(systems, {"BLEU": BLEU(references=[references])}, None, "bs", n_samples=1000)()
+        article, ours = tested["BLEU"]
+        baseline = (
+            "Against the article's own recipe, `article` in the table below, by paired bootstrap over 1,000 samples "
+            f"(cased BLEU, mean and 95 % interval): {ours.mean:.2f} ± {ours.ci:.2f} against {article.mean:.2f} ± "
+            f"{article.ci:.2f}, p = {ours.p_value:.3f}."
+        )
+    ablations = [
+        [name, changes(run["command"]), *run_row(run, texts[name], references)]
+        for name, run in runs.items()
+        if name not in seeds
+    ]
+    shipped = runs["seed1"]
+    data = ModelCardData(
+        language=["en", "de"],
+        license="apache-2.0",
+        library_name="transformers",
+        pipeline_tag="translation",
+        tags=["hf_scratch", "scratch_transformer"],
+        datasets=["bentrevett/multi30k"],
+        metrics=["sacrebleu", "chrf"],
+        model_name=folder.name,
+        eval_results=[
+            EvalResult(
+                "translation",
+                "bentrevett/multi30k",
+                "Multi30k",
+                kind,
+                round(scores[key], 2),
+                metric_name=label,
+                dataset_split="test",
+            )
+            for key, kind, label in (
+                ("bleu", "sacrebleu", f"BLEU, cased ({scores['bleu_signature']})"),
+                ("bleu_moses", "sacrebleu", f"BLEU ({scores['bleu_moses_signature']})"),
+                ("chrf", "chrf", f"chrF ({scores['chrf_signature']})"),
+            )
+        ],
+    )
+    translator = pipeline("translation", model=model, tokenizer=tokenizer)
+    examples = [[sentence, translator(sentence)[0]["translation_text"]] for sentence in SENTENCES]
+    return {
+        "front_matter": data.to_yaml().strip(),
+        "parameters": f"{model.num_parameters():,}",
+        "results": table(
+            ["metric", "value", "signature"],
+            [
+                ["BLEU, cased", f"**{scores['bleu']:.2f}**", _code(scores["bleu_signature"])],
+                ["BLEU, lower-cased", scores["bleu_lc"], _code(scores["bleu_lc_signature"])],
+                ["BLEU, lower-cased, Moses tokens", scores["bleu_moses"], _code(scores["bleu_moses_signature"])],
+                ["chrF", scores["chrf"], _code(scores["chrf_signature"])],
+            ],
+        ),
+        "beams": str(model.generation_config.num_beams),
+        "length_penalty": str(model.generation_config.length_penalty),
+        "seeds": table(["seed", "time", "BLEU, cased", "BLEU, Moses", "chrF"], seed_rows),
+        "baseline": baseline,
+        "penalties": table(["length penalty", "validation BLEU, cased"], penalties),
+        "ablations": table(
+            [
+                "run",
+                "changes",
+                "updates",
+                "M source tokens",
+                "time",
+                "validation, greedy",
+                "test, cased",
+                "test, Moses",
+            ],
+            ablations,
+        ),
+        "training": training_table(shipped),
+        "command": shipped["command"],
+        "examples": table(["English", "this model"], examples),
+    }
+
+
+def _code(signature: str) -> str:
+    return "`" + signature.replace("|", "\\|") + "`"

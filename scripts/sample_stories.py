@@ -1,0 +1,97 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""Stories of a language model under several temperatures and top-p, and many under the best of them."""
+
+import json
+from pathlib import Path
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+
+from hf_scratch.evaluation import evaluate_language_model
+
+PROMPTS = (
+    "Once upon a time, there was a little girl named Mia.",
+    "Once upon a time, a frog lived by a big pond.",
+    "One day, Tom found a shiny key under a tree.",
+    "Ben and his sister went to the beach.",
+    "The old dragon did not like the rain.",
+    "Lily had a blue kite.",
+    "There was a small robot who wanted a friend.",
+    "Mom said it was time for bed, but Sam was not tired.",
+    "A brave mouse heard a loud noise.",
+    "In the garden, Anna saw a butterfly.",
+    "Max the dog loved his red ball.",
+    "The sun was hot and the boy was thirsty.",
+    "Two birds wanted to build a nest.",
+    "Grandma made a big cake.",
+    '"Can I come with you?" asked the bear.',
+    "Sara was scared of the dark.",
+    "Jack had a toy train that was broken.",
+    "A little cat got lost in the forest.",
+    "It was the first day of school.",
+    "The moon was very bright that night.",
+)
+TEMPERATURES = (0.6, 0.8, 1.0)
+TOP_PS = (0.8, 0.9, 0.95, 1.0)
+
+
+@torch.no_grad()
+def continue_prompts(model, tokenizer, temperature: float, top_p: float, seed: int) -> list[str]:
+    """One story for each prompt, to its end or the model's longest input."""
+    torch.manual_seed(seed)
+    inputs = tokenizer(list(PROMPTS), return_tensors="pt", padding=True)
+    longest = model.config.max_position_embeddings
+    output = model.generate(
+        **inputs, do_sample=True, temperature=temperature, top_p=top_p, top_k=0, max_length=longest
+    )
+    return tokenizer.batch_decode(output, skip_special_tokens=True)
+
+
+def measure(model, tokenizer, texts: list[str]) -> dict[str, float]:
+    """Bits a byte by the model itself, and the share of repeated 4-grams."""
+    bits = evaluate_language_model(model, tokenizer, texts)["bits_per_byte"]
+    return {
+        "bits_per_byte": bits,
+        "repetition": repetition(texts),
+        "words": sum(len(t.split()) for t in texts) / len(texts),
+    }
+
+
+def repetition(texts: list[str], n: int = 4) -> float:
+    """Which share [%] of the n-grams of words has stood in the same text before (Welleck et al. 2020, section 6.1)."""
+    repeated = total = 0
+    for text in texts:
+        words = text.lower().split()
+        grams = [tuple(words[i : i + n]) for i in range(len(words) - n + 1)]
+        total += len(grams)
+        repeated += len(grams) - len(set(grams))
+    return 100 * repeated / max(total, 1)
+
+
+def nearest(settings: list[dict], bits_per_byte: float) -> dict:
+    """The setting whose stories surprise the model as much as people's do: `bits_per_byte` of the validation set."""
+    return min(settings, key=lambda setting: abs(setting["bits_per_byte"] - bits_per_byte))
+
+
+def sample_stories(folder: Path, bits_per_byte: float) -> None:
+    """Write `stories.json` into the model's folder, and the chosen setting into its generation config.
+
+    Args:
+        bits_per_byte: of the validation set.
+    """
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+    settings = []
+    for temperature in TEMPERATURES:
+        for top_p in TOP_PS:
+            texts = continue_prompts(model, tokenizer, temperature, top_p, seed=0)
+            figures = measure(model, tokenizer, texts)
+            settings.append({"temperature": temperature, "top_p": top_p, "texts": texts, **figures})
+            print(f"temperature {temperature}, top-p {top_p}: {figures}")
+    best = nearest(settings, bits_per_byte)
+    chosen = {name: best[name] for name in ("temperature", "top_p")}
+    stories = [continue_prompts(model, tokenizer, **chosen, seed=seed) for seed in (1, 2, 3)]
+    settings = [{name: setting[name] for name in ("temperature", "top_p", "texts")} for setting in settings]
+    result = {"prompts": PROMPTS, "settings": settings, "chosen": chosen, "stories": stories}
+    (folder / "stories.json").write_text(json.dumps(result, indent=1) + "\n")
+    config = model.generation_config.to_dict()
+    GenerationConfig(**{**config, **chosen, "do_sample": True, "top_k": 0}).save_pretrained(folder)
