@@ -7,7 +7,7 @@ MINUTES ?=
 OUT ?=
 LIMIT = $(if $(MINUTES),--max_minutes $(MINUTES))
 
-.PHONY: setup demo test test-slow test-min lint bench multi30k tinystories
+.PHONY: setup demo test test-slow test-min lint bench multi30k tinystories results
 
 setup: .venv/.installed
 
@@ -42,6 +42,11 @@ test-min: .venv-min/.installed
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+# every figure of the cards in model_cards again; WRITE=1 writes the cards instead
+results: setup
+	$(BIN)/python scripts/results.py $(if $(MULTI30K),--multi30k $(MULTI30K)) \
+		$(if $(TINYSTORIES),--tinystories $(TINYSTORIES)) $(if $(WRITE),--write)
 
 # without DATA: synthetic sentences about as long as Multi30k's
 bench: setup

@@ -1,6 +1,6 @@
 #!/usr/bin/env python
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""See both models train, be saved, be loaded through the Auto classes and answer through `pipeline()`.
+"""Ask the published models, then see both kinds train, be saved, be loaded through the Auto classes and answer.
 
 python scripts/demo.py [--output_dir runs/demo]
 """
@@ -19,6 +19,20 @@ from hf_scratch.data import load_splits
 from hf_scratch.plots import plot_attention, plot_positional_encoding
 
 SCRIPTS = Path(__file__).parent
+CARDS = SCRIPTS.parent / "model_cards"
+SENTENCES = ["A dog runs through the snow.", "Two women are talking on a bench in the park."]
+
+
+def use_published_models():
+    """Translate and tell a story with what `model_cards` holds."""
+    translator = pipeline("translation", model=str(CARDS / "scratch-transformer-multi30k-en-de"))
+    print("scratch-transformer-multi30k-en-de, through pipeline('translation'):")
+    for english, record in zip(SENTENCES, translator(SENTENCES), strict=True):
+        print(f"  {english} -> {record['translation_text']}")
+    writer = pipeline("text-generation", model=str(CARDS / "scratch-gpt-tinystories"))
+    torch.manual_seed(0)
+    print("\nscratch-gpt-tinystories, through pipeline('text-generation'):")
+    print(" ", writer("Once upon a time")[0]["generated_text"].replace("\n", "\n  "))
 
 
 def train(script: str, recipe: str, output_dir: Path):
@@ -35,7 +49,7 @@ def draw_attention(folder: Path, source: str) -> list[str]:
     model = AutoModelForSeq2SeqLM.from_pretrained(folder, attn_implementation="eager")
     tokenizer = AutoTokenizer.from_pretrained(folder)
     inputs = tokenizer(source, return_tensors="pt")
-    output_ids = model.generate(**inputs, num_beams=1)
+    output_ids = model.generate(**inputs)
     with torch.no_grad():
         outputs = model(**inputs, decoder_input_ids=output_ids, output_attentions=True)
     keys = [tokenizer.decode([i]) for i in inputs["input_ids"][0]]
@@ -52,6 +66,7 @@ def main():
     output_dir = parser.parse_args().output_dir
     numbers, stories = output_dir / "numbers", output_dir / "stories"
 
+    use_published_models()
     train("train_translation.py", "demo_numbers", numbers)
     test = load_splits("embedded:numbers")["test"]
     translator = pipeline("translation", model=str(numbers))

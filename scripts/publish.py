@@ -7,21 +7,22 @@ python scripts/publish.py --folder model_cards/scratch-gpt-tinystories --run run
 
 import argparse
 import json
+import os
 import shutil
 from pathlib import Path
 
 import torch
+from demo import draw_attention
 from sample_stories import sample_stories
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
-import hf_scratch  # noqa: F401  registers the models
+import hf_scratch  # registers the models
 from hf_scratch.plots import plot_attention, plot_learning_curve, plot_runs
 
-SENTENCES = {
-    "translation": "A little girl in a red dress throws a ball to her dog in the park.",
-    "story": "Tom had a red ball. One day, he lost the ball in the park. He was very sad.",
-}
+MODELS = Path(hf_scratch.__file__).parent / "models"
+SENTENCE = "A little girl in a red dress throws a ball to her dog in the park."
+STORY = "Tom had a red ball. One day, he lost the ball in the park. He was very sad."
 
 
 def record(run: Path, folder: Path, name: str | None = None) -> None:
@@ -33,23 +34,22 @@ def record(run: Path, folder: Path, name: str | None = None) -> None:
         shutil.copyfile(run / "test_translations.txt", folder / f"{name}.txt")
 
 
+def link_code(folder: Path) -> None:
+    """Make links to the package's own files of the code that `save_pretrained` wrote: uploads hold it, a clone once."""
+    for path in folder.glob("*.py"):
+        path.unlink()
+        path.symlink_to(os.path.relpath(MODELS / path.name, folder))
+
+
 @torch.no_grad()
-def draw_attention(folder: Path, is_translator: bool) -> None:
-    """The last layer's attention: of a translation over its source, or of a story over itself."""
-    auto_class = AutoModelForSeq2SeqLM if is_translator else AutoModelForCausalLM
+def draw_self_attention(folder: Path, text: str) -> None:
+    """The last layer's attention of a text over itself."""
     # only eager attention gives its weights
-    model = auto_class.from_pretrained(folder, attn_implementation="eager", dtype=torch.float32).eval()
+    model = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager", dtype="float32").eval()
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    inputs = tokenizer(SENTENCES["translation" if is_translator else "story"], return_tensors="pt")
-    keys = [tokenizer.decode([i]) for i in inputs["input_ids"][0]]
-    if not is_translator:
-        weights = model(**inputs, output_attentions=True).attentions[-1][0]
-        plot_attention(weights, keys, keys, str(folder))
-        return
-    output_ids = model.generate(**inputs)
-    outputs = model(**inputs, decoder_input_ids=output_ids, output_attentions=True)
-    queries = [tokenizer.decode([i]) for i in output_ids[0]]
-    plot_attention(outputs.cross_attentions[-1][0], queries, keys, str(folder))
+    inputs = tokenizer(text, return_tensors="pt")
+    tokens = [tokenizer.decode([i]) for i in inputs["input_ids"][0]]
+    plot_attention(model(**inputs, output_attentions=True).attentions[-1][0], tokens, tokens, str(folder))
 
 
 def main():
@@ -61,19 +61,24 @@ def main():
     parser.add_argument("--record", type=Path, nargs="*", default=[], help="folders of other runs to tell of")
     args = parser.parse_args()
     for run in args.record:
-        record(run, args.folder / "runs")
+        record(run, args.folder / "records")
     if args.run is not None:
         is_gpt = type(AutoConfig.from_pretrained(args.run)) in MODEL_FOR_CAUSAL_LM_MAPPING
         auto_class = AutoModelForCausalLM if is_gpt else AutoModelForSeq2SeqLM
         auto_class.from_pretrained(args.run, dtype=args.dtype).save_pretrained(args.folder)
+        link_code(args.folder)
         AutoTokenizer.from_pretrained(args.run).save_pretrained(args.folder)
-        record(args.run, args.folder / "runs", args.name)
+        record(args.run, args.folder / "records", args.name)
         run = json.loads((args.run / "run.json").read_text())
         plot_learning_curve(run["log"], str(args.folder))
-        draw_attention(args.folder, not is_gpt)
         if is_gpt:
+            draw_self_attention(args.folder, STORY)
             sample_stories(args.folder, run["validation bits_per_byte (bits per byte)"])
-    logs = {path.stem: json.loads(path.read_text())["log"] for path in sorted((args.folder / "runs").glob("*.json"))}
+        else:
+            draw_attention(args.folder, SENTENCE)
+    logs = {
+        path.stem: json.loads(path.read_text())["log"] for path in sorted((args.folder / "records").glob("*.json"))
+    }
     plot_runs(logs, str(args.folder))
     print(f"{args.folder} is ready for its card: make results WRITE=1")
 

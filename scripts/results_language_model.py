@@ -29,7 +29,7 @@ def language_model_figures(folder: Path, dataset: str) -> dict[str, str]:
     result = evaluate_language_model(wide, tokenizer, texts)
     bits = result["bits_per_byte"]
 
-    runs = load_runs(folder / "runs")
+    runs = load_runs(folder / "records")
     rows = [
         [
             name,

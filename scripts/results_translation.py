@@ -83,8 +83,8 @@ def translation_figures(folder: Path, dataset: str) -> dict[str, str]:
         )
         penalties.append([str(penalty), result["bleu"]])
 
-    runs = load_runs(folder / "runs")
-    texts = {name: (folder / "runs" / f"{name}.txt").read_text().splitlines() for name in runs}
+    runs = load_runs(folder / "records")
+    texts = {name: (folder / "records" / f"{name}.txt").read_text().splitlines() for name in runs}
     seeds = [name for name in runs if name.startswith("seed")]
     results = {name: score_translations(texts[name], references, "de") for name in seeds}
     seed_rows = [
