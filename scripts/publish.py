@@ -35,7 +35,7 @@ def record(run: Path, folder: Path, name: str | None = None) -> None:
 
 
 def link_code(folder: Path) -> None:
-    """Make links to the package's own files of the code that `save_pretrained` wrote: uploads hold it, a clone once."""
+    """Make links to the package's own files of the code that `save_pretrained` wrote: a clone has it once."""
     for path in folder.glob("*.py"):
         path.unlink()
         path.symlink_to(os.path.relpath(MODELS / path.name, folder))

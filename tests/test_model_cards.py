@@ -1,0 +1,112 @@
+"""The published folders are whole, and their cards say what their files compute."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+from huggingface_hub import ModelCard
+from transformers import AutoConfig, pipeline
+
+import hf_scratch
+from hf_scratch.evaluation import score_translations
+
+CARDS = ROOT / "model_cards"
+TRANSLATOR, WRITER = CARDS / "scratch-transformer-multi30k-en-de", CARDS / "scratch-gpt-tinystories"
+sys.path.insert(0, str(ROOT / "scripts"))
+
+
+@pytest.fixture(params=[TRANSLATOR, WRITER], ids=["translator", "writer"])
+def folder(request):
+    return request.param
+
+
+def test_a_published_folder_is_a_whole_repository(folder):
+    files = {path.name for path in folder.iterdir()}
+    assert files >= {
+        "README.md", "config.json", "generation_config.json", "model.safetensors", "tokenizer.json",
+        "tokenizer_config.json", "learning_curve.png", "attention.png", "records",
+    }  # fmt: skip
+    assert (folder / "model.safetensors").stat().st_size < 20e6
+    pictures = re.findall(r"!\[.+?\]\((.+?)\)", (folder / "README.md").read_text())
+    assert len(pictures) >= 3
+    assert files >= set(pictures)
+
+
+def test_its_code_is_the_packages_own(folder):
+    code = Path(hf_scratch.__file__).parent / "models"
+    linked = {path.name: path for path in folder.glob("*.py")}
+    assert all(path.resolve() == (code / name).resolve() for name, path in linked.items())
+    auto_map = AutoConfig.from_pretrained(folder).auto_map
+    assert {f"{target.split('.')[0]}.py" for target in auto_map.values()} <= linked.keys()
+    for path in linked.values():  # what one file imports of the others is there
+        assert {f"{name}.py" for name in re.findall(r"^from \.(\w+) import", path.read_text(), re.M)} <= linked.keys()
+
+
+def test_its_card_names_data_licence_metrics_and_command(folder):
+    card = ModelCard.load(folder / "README.md")
+    assert card.data.license == "apache-2.0"
+    assert card.data.datasets
+    assert card.data.model_name == folder.name
+    for result in card.data.eval_results:
+        assert result.dataset_split in ("test", "validation")
+        assert f"{result.metric_value:.2f}"[:-1] in card.text
+    assert "python scripts/train_" in card.text
+    assert "$" not in card.text.replace("$ ", "")
+
+
+def test_it_answers_without_the_package(folder):
+    task, auto, prompt = (
+        ("translation", "AutoModelForSeq2SeqLM", "Two dogs run.")
+        if folder == TRANSLATOR
+        else ("text-generation", "AutoModelForCausalLM", "Lily had a blue kite.")
+    )
+    code = f"""
+import sys
+sys.modules["hf_scratch"] = None
+from transformers import AutoTokenizer, {auto}
+model = {auto}.from_pretrained(sys.argv[1], trust_remote_code=True)
+tokenizer = AutoTokenizer.from_pretrained(sys.argv[1])
+output = model.generate(**tokenizer({prompt!r}, return_tensors="pt"), do_sample=False, max_length=20)
+print(tokenizer.decode(output[0], skip_special_tokens=True))
+"""
+    run = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0, run.stderr[-3000:]
+    [answer] = pipeline(task, model=str(folder))([prompt], do_sample=False, max_length=20)
+    answer = answer if isinstance(answer, dict) else answer[0]
+    assert run.stdout.strip() == next(iter(answer.values())).strip()
+
+
+def test_the_card_has_the_scores_of_the_recorded_translations(multi30k):
+    card = (TRANSLATOR / "README.md").read_text()
+    references = [json.loads(line)["de"] for line in Path(multi30k, "test.jsonl").read_text().splitlines()]
+    seeds = sorted((TRANSLATOR / "records").glob("seed*.txt"))
+    assert seeds
+    for path in seeds:
+        scores = score_translations(path.read_text().splitlines(), references, "de")
+        assert f"| {scores['bleu']:.2f} | {scores['bleu_moses']:.2f} | {scores['chrf']:.2f} |" in card
+
+
+def test_a_figure_that_differs_is_shown():
+    from results import compare
+
+    assert compare("a\n| BLEU | 41.00 |\nb", "a\n| BLEU | 41.00 |\nb") == []
+    assert compare("a\n| BLEU | 41.10 |\nb", "a\n| BLEU | 41.00 |\nb") == ["-| BLEU | 41.10 |", "+| BLEU | 41.00 |"]
+
+
+@pytest.mark.slow
+def test_every_figure_is_computed_again(multi30k, tinystories, tmp_path):
+    command = [
+        sys.executable,
+        str(ROOT / "scripts" / "results.py"),
+        "--multi30k",
+        multi30k,
+        "--tinystories",
+        tinystories,
+    ]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=900)
+    assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-3000:]
+    assert run.stdout.count("is what its files compute") == 2
