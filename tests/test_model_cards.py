@@ -90,6 +90,25 @@ def test_the_card_has_the_scores_of_the_recorded_translations(multi30k):
         assert f"| {scores['bleu']:.2f} | {scores['bleu_moses']:.2f} | {scores['chrf']:.2f} |" in card
 
 
+def test_repeated_4_grams_by_hand():
+    from sample_stories import nearest, repetition
+
+    assert repetition(["a b c d A b c d"]) == 20  # abcd, bcda, cdab, dabc, and abcd again
+    assert repetition(["a b c d", "a b c d", "a b"]) == 0  # each text by itself
+    settings = [{"bits_per_byte": 0.8}, {"bits_per_byte": 1.1}, {"bits_per_byte": 1.5}]
+    assert nearest(settings, 1.2) == {"bits_per_byte": 1.1}
+
+
+def test_a_rows_changes_are_its_commands_flags():
+    from results_translation import changes
+
+    command = "python scripts/train_translation.py scripts/recipes/multi30k_tiny.yaml --dataset_name multi30k"
+    assert changes(f"{command} --output_dir base --bf16 true") == ""
+    assert changes(f"{command} --config_overrides norm_first=false --seed 2") == (
+        "`--config_overrides norm_first=false` `--seed 2`"
+    )
+
+
 def test_a_figure_that_differs_is_shown():
     from results import compare
 

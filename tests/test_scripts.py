@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, make_gpt, make_transformer
-from transformers import Seq2SeqTrainingArguments, TrainingArguments
+from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, Seq2SeqTrainingArguments, TrainingArguments
 
 from hf_scratch import ScratchGPTConfig, ScratchTransformerConfig
 from hf_scratch.arguments import (
@@ -18,6 +18,7 @@ from hf_scratch.arguments import (
     parse_arguments,
     parse_overrides,
 )
+from hf_scratch.evaluation import evaluate_language_model
 from hf_scratch.tokenization import train_tokenizer
 
 PAIRS = [{"en": f"{a} {b}", "de": f"{b}, {a}"} for a in ("one", "two", "six", "ten") for b in ("dog", "cat", "fox")]
@@ -181,6 +182,30 @@ def test_the_demo_ends_in_its_figures(tmp_path):
         assert Path(picture).is_file()
 
 
+def test_a_stock_gpt2_is_trained_and_scored_as_ours_are(tmp_path):
+    texts = [f"Ben has {n} red balls. He gives one to Mia." for n in range(60)]
+    data = tmp_path / "data"
+    data.mkdir()
+    for name in ("train", "validation"):
+        write(data / f"{name}.jsonl", [{"text": text} for text in texts])
+    train_tokenizer(texts, "bpe", 300, 32, add_eos=False, show_progress=False).save_pretrained(tmp_path / "tokenizer")
+    out = tmp_path / "out"
+    recipe = ROOT / "scripts" / "recipes" / "stock_gpt2.yaml"
+    run(
+        "train_stock_gpt2.py", recipe, "--dataset_name", data, "--block_size", 32,
+        "--tokenizer_name", tmp_path / "tokenizer", "--config_overrides", "n_embd=16,n_layer=1,n_head=2", "--use_cpu",
+        "true", "--num_train_epochs", 2, "--output_dir", out,
+    )  # fmt: skip
+    model = AutoModelForCausalLM.from_pretrained(out)
+    assert type(model).__name__ == "GPT2LMHeadModel"
+    record = json.loads((out / "run.json").read_text())
+    expected = evaluate_language_model(model, AutoTokenizer.from_pretrained(out), texts)
+    assert record["validation bits_per_byte (bits per byte)"] == pytest.approx(expected["bits_per_byte"], rel=1e-5)
+    done = run("train_stock_gpt2.py", recipe, "--dataset_name", data, "--output_dir", tmp_path / "none", check=False)
+    assert "`tokenizer_name` must be given" in done.stderr
+    assert not (tmp_path / "none").exists()
+
+
 def test_each_recipe_is_a_model_that_can_be_built():
     recipes = sorted((ROOT / "scripts" / "recipes").glob("*.yaml"))
     assert len(recipes) >= 6
@@ -193,6 +218,8 @@ def test_each_recipe_is_a_model_that_can_be_built():
         )
         (model_args, _, args), name = parse_arguments(ModelArguments, data, training, args=[str(recipe)])
         config_class = ScratchTransformerConfig if translation else ScratchGPTConfig
+        if name == "stock_gpt2":
+            config_class = GPT2Config
         config_class(**parse_overrides(model_args.config_overrides, config_class))
         assert name == recipe.stem
         assert args.seed == 1
