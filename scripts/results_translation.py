@@ -78,10 +78,11 @@ def translation_figures(folder: Path, dataset: str) -> dict[str, str]:
 
     penalties = []
     for penalty in LENGTH_PENALTIES:
-        result, _ = evaluate_translation(
-            model, tokenizer, validation["source"], validation["target"], length_penalty=penalty
+        sides = (
+            evaluate_translation(model, tokenizer, side["source"], side["target"], length_penalty=penalty)
+            for side in (validation, test)
         )
-        penalties.append([str(penalty), result["bleu"]])
+        penalties.append([str(penalty), *(side["bleu"] for side, _ in sides)])
 
     runs = load_runs(folder / "records")
     texts = {name: (folder / "records" / f"{name}.txt").read_text().splitlines() for name in runs}
@@ -156,7 +157,7 @@ def translation_figures(folder: Path, dataset: str) -> dict[str, str]:
         "length_penalty": str(model.generation_config.length_penalty),
         "seeds": table(["seed", "time", "BLEU, cased", "BLEU, Moses", "chrF"], seed_rows),
         "baseline": baseline,
-        "penalties": table(["length penalty", "validation BLEU, cased"], penalties),
+        "penalties": table(["length penalty", "validation BLEU, cased", "test BLEU, cased"], penalties),
         "ablations": table(
             [
                 "run",

@@ -118,14 +118,14 @@ def main():
     trainer.save_model()
     trainer.save_state()
     if args.should_save:
+        saved = AutoModelForCausalLM.from_pretrained(args.output_dir).to(args.device)  # without autocast
         results = {}
         for name in ("validation", "test"):
             if name in texts:
-                kept = trainer.accelerator.unwrap_model(trainer.model)
                 rows = texts[name]["text"]
-                results[name] = evaluate_language_model(kept, tokenizer, rows)
+                results[name] = evaluate_language_model(saved, tokenizer, rows)
                 if data_args.answer_after is not None:
-                    results[name] |= evaluate_answers(kept, tokenizer, rows, data_args.answer_after)
+                    results[name] |= evaluate_answers(saved, tokenizer, rows, data_args.answer_after)
                 trainer.log_metrics(name, results[name])
                 trainer.save_metrics(name, results[name])
         plot_learning_curve(trainer.state.log_history, args.output_dir)

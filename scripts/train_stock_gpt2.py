@@ -58,8 +58,8 @@ def main():
     trainer.save_model()
     trainer.save_state()
     if args.should_save:
-        model = trainer.accelerator.unwrap_model(trainer.model)
-        validation = evaluate_language_model(model, tokenizer, texts["validation"]["text"])
+        saved = GPT2LMHeadModel.from_pretrained(args.output_dir).to(args.device)  # without autocast
+        validation = evaluate_language_model(saved, tokenizer, texts["validation"]["text"])
         trainer.log_metrics("validation", validation)
         plot_learning_curve(trainer.state.log_history, args.output_dir)
         write_language_model_card(trainer, data_args, recipe, validation, {})

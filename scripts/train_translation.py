@@ -154,9 +154,8 @@ def main():
         test = {}
         if "test" in pairs:
             rows = pairs["test"]
-            test, translations = evaluate_translation(
-                trainer.accelerator.unwrap_model(trainer.model), tokenizer, rows["source"], rows["target"]
-            )
+            saved = AutoModelForSeq2SeqLM.from_pretrained(args.output_dir).to(args.device)  # without autocast
+            test, translations = evaluate_translation(saved, tokenizer, rows["source"], rows["target"])
             trainer.log_metrics("test", test)
             trainer.save_metrics("test", test)
             write_lines(Path(args.output_dir, "test_translations.txt"), translations)

@@ -109,7 +109,7 @@ def test_train_and_evaluate_a_language_model(tmp_path):
     run(
         "train_language_model.py", ROOT / "scripts" / "recipes" / "tinystories_char.yaml", "--train_file", train,
         "--validation_file", validation, "--output_dir", out, "--config_overrides", TINY_GPT, "--block_size", 24,
-        "--num_train_epochs", 1, "--use_cpu", "true",
+        "--num_train_epochs", 1, "--use_cpu", "true", "--bf16", "true",
     )  # fmt: skip
     assert {"model.safetensors", "tokenizer.json", "README.md", "learning_curve.png"} <= {
         p.name for p in out.iterdir()
