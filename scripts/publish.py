@@ -2,7 +2,9 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 """Put a trained model, its pictures and the records of runs into a folder of `model_cards`, whole for the Hub.
 
-python scripts/publish.py --folder model_cards/scratch-gpt-tinystories --run runs/tinystories --record runs/stock_gpt2
+python scripts/publish.py --folder model_cards/scratch-transformer-multi30k-en-de --run runs/seed1 --record runs/seed2
+python scripts/publish.py --folder model_cards/scratch-gpt-tinystories --run runs/tinystories_small --name best \
+    --dtype bfloat16 --dataset_name roneneldan/TinyStories --record runs/stock_gpt2
 """
 
 import argparse
@@ -18,6 +20,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
 import hf_scratch  # registers the models
+from hf_scratch.data import load_splits
 from hf_scratch.plots import plot_attention, plot_learning_curve, plot_runs
 
 MODELS = Path(hf_scratch.__file__).parent / "models"
@@ -59,12 +62,17 @@ def main():
     parser.add_argument("--dtype", default="float32", help="of the published weights")
     parser.add_argument("--name", default="seed1", help="under which the published run is recorded")
     parser.add_argument("--record", type=Path, nargs="*", default=[], help="folders of other runs to tell of")
+    parser.add_argument("--dataset_name", help="whose validation stories sampled ones are compared with")
     args = parser.parse_args()
     for run in args.record:
         record(run, args.folder / "records")
     if args.run is not None:
         is_gpt = type(AutoConfig.from_pretrained(args.run)) in MODEL_FOR_CAUSAL_LM_MAPPING
+        if is_gpt and args.dataset_name is None:
+            parser.error("--dataset_name must be given with a language model")
         auto_class = AutoModelForCausalLM if is_gpt else AutoModelForSeq2SeqLM
+        for link in args.folder.glob("*.py"):  # of an earlier publication: a file cannot be copied onto itself
+            link.unlink()
         auto_class.from_pretrained(args.run, dtype=args.dtype).save_pretrained(args.folder)
         link_code(args.folder)
         AutoTokenizer.from_pretrained(args.run).save_pretrained(args.folder)
@@ -73,7 +81,7 @@ def main():
         plot_learning_curve(run["log"], str(args.folder))
         if is_gpt:
             draw_self_attention(args.folder, STORY)
-            sample_stories(args.folder, run["validation bits_per_byte (bits per byte)"])
+            sample_stories(args.folder, list(load_splits(args.dataset_name)["validation"]["text"]))
         else:
             draw_attention(args.folder, SENTENCE)
     logs = {

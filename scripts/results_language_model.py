@@ -8,7 +8,7 @@ from pathlib import Path
 
 from huggingface_hub import EvalResult, ModelCardData
 from results_translation import changes, load_runs, table, training_table
-from sample_stories import measure, nearest
+from sample_stories import choose, measure
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import hf_scratch  # noqa: F401  registers the models
@@ -44,13 +44,13 @@ def language_model_figures(folder: Path, dataset: str) -> dict[str, str]:
     ]
     samples = json.loads((folder / "stories.json").read_text())
     settings = [{**setting, **measure(wide, tokenizer, setting["texts"])} for setting in samples["settings"]]
-    chosen = nearest(settings, bits)
+    people = measure(wide, tokenizer, texts)
+    chosen = choose(settings, people["repetition"])
     if {name: chosen[name] for name in samples["chosen"]} != samples["chosen"]:
         raise ValueError(
             f"stories.json was sampled with {samples['chosen']}, but {chosen['temperature']} and "
-            f"{chosen['top_p']} are nearest: publish again."
+            f"{chosen['top_p']} are to be chosen: publish again."
         )
-    people = measure(wide, tokenizer, texts)
     names = ("bits_per_byte", "repetition", "words")
     lines = [[s["temperature"], s["top_p"], *(s[name] for name in names)] for s in settings]
     everything = [story for sample in samples["stories"] for story in sample]

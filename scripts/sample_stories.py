@@ -31,8 +31,8 @@ PROMPTS = (
     "It was the first day of school.",
     "The moon was very bright that night.",
 )
-TEMPERATURES = (0.6, 0.8, 1.0)
-TOP_PS = (0.8, 0.9, 0.95, 1.0)
+TEMPERATURES = (0.4, 0.6, 0.8, 1.0)
+TOP_PS = (0.8, 0.9, 1.0)
 
 
 @torch.no_grad()
@@ -68,26 +68,32 @@ def repetition(texts: list[str], n: int = 4) -> float:
     return 100 * repeated / max(total, 1)
 
 
-def nearest(settings: list[dict], bits_per_byte: float) -> dict:
-    """The setting whose stories surprise the model as much as people's do: `bits_per_byte` of the validation set."""
-    return min(settings, key=lambda setting: abs(setting["bits_per_byte"] - bits_per_byte))
+def choose(settings: list[dict], repetition: float) -> dict:
+    """The setting with the likeliest stories, of those that repeat themselves no more than `repetition`, people's.
+
+    Where all do, the one that does so least.
+    """
+    fresh = [setting for setting in settings if setting["repetition"] <= repetition]
+    if not fresh:
+        return min(settings, key=lambda setting: setting["repetition"])
+    return min(fresh, key=lambda setting: setting["bits_per_byte"])
 
 
-def sample_stories(folder: Path, bits_per_byte: float) -> None:
+def sample_stories(folder: Path, texts: list[str]) -> None:
     """Write `stories.json` into the model's folder, and the chosen setting into its generation config.
 
     Args:
-        bits_per_byte: of the validation set.
+        texts: people's stories, the validation set.
     """
     model, tokenizer = AutoModelForCausalLM.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
     settings = []
     for temperature in TEMPERATURES:
         for top_p in TOP_PS:
-            texts = continue_prompts(model, tokenizer, temperature, top_p, seed=0)
-            figures = measure(model, tokenizer, texts)
-            settings.append({"temperature": temperature, "top_p": top_p, "texts": texts, **figures})
+            sampled = continue_prompts(model, tokenizer, temperature, top_p, seed=0)
+            figures = measure(model, tokenizer, sampled)
+            settings.append({"temperature": temperature, "top_p": top_p, "texts": sampled, **figures})
             print(f"temperature {temperature}, top-p {top_p}: {figures}")
-    best = nearest(settings, bits_per_byte)
+    best = choose(settings, repetition(texts))
     chosen = {name: best[name] for name in ("temperature", "top_p")}
     stories = [continue_prompts(model, tokenizer, **chosen, seed=seed) for seed in (1, 2, 3)]
     settings = [{name: setting[name] for name in ("temperature", "top_p", "texts")} for setting in settings]

@@ -91,12 +91,17 @@ def test_the_card_has_the_scores_of_the_recorded_translations(multi30k):
 
 
 def test_repeated_4_grams_by_hand():
-    from sample_stories import nearest, repetition
+    from sample_stories import choose, repetition
 
     assert repetition(["a b c d A b c d"]) == 20  # abcd, bcda, cdab, dabc, and abcd again
     assert repetition(["a b c d", "a b c d", "a b"]) == 0  # each text by itself
-    settings = [{"bits_per_byte": 0.8}, {"bits_per_byte": 1.1}, {"bits_per_byte": 1.5}]
-    assert nearest(settings, 1.2) == {"bits_per_byte": 1.1}
+    settings = [
+        {"bits_per_byte": 0.8, "repetition": 3.0},
+        {"bits_per_byte": 0.9, "repetition": 1.9},
+        {"bits_per_byte": 1.5, "repetition": 0.1},
+    ]
+    assert choose(settings, 2.0) == settings[1]
+    assert choose(settings, 0.0) == settings[2]
 
 
 def test_a_rows_changes_are_its_commands_flags():
