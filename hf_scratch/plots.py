@@ -78,7 +78,7 @@ def plot_runs(logs: dict[str, list[dict]], output_dir: str, name: str = "runs.pn
 def plot_attention(
     weights: torch.Tensor, queries: list[str], keys: list[str], output_dir: str, name: str = "attention.png"
 ) -> str:
-    """One map a head.
+    """One map a head, at most four beside each other.
 
     Args:
         weights: (heads, queries, keys), of one layer and one sentence; from a model with
@@ -96,15 +96,19 @@ def plot_attention(
             f"`weights` must be (heads, {len(queries)}, {len(keys)}) for these tokens, got {tuple(weights.shape)}."
         )
     heads = weights.shape[0]
+    columns = min(heads, 4)
+    rows = -(-heads // columns)
     figure, axes = plt.subplots(
-        1,
-        heads,
-        figsize=(1.2 + 0.32 * len(keys) * heads, 1.2 + 0.28 * len(queries)),
+        rows,
+        columns,
+        figsize=(1.2 + 0.32 * len(keys) * columns, (1.2 + 0.28 * len(queries)) * rows),
         squeeze=False,
         sharey=True,
         layout="constrained",
     )
-    for head, axis in enumerate(axes[0]):
+    for axis in axes.flat[heads:]:
+        axis.remove()
+    for head, axis in enumerate(axes.flat[:heads]):
         axis.imshow(weights[head].detach().float().cpu().numpy(), cmap="viridis", vmin=0, vmax=1, aspect="auto")
         axis.set_title(f"head {head}", fontsize=9)
         axis.set_xticks(range(len(keys)), keys, rotation=90, fontsize=8)

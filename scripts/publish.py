@@ -25,7 +25,7 @@ from hf_scratch.plots import plot_attention, plot_learning_curve, plot_runs
 
 MODELS = Path(hf_scratch.__file__).parent / "models"
 SENTENCE = "A little girl in a red dress throws a ball to her dog in the park."
-STORY = "Tom had a red ball. One day, he lost the ball in the park. He was very sad."
+STORY = "Tom had a red ball. One day, he lost the ball."
 
 
 def record(run: Path, folder: Path, name: str | None = None) -> None:

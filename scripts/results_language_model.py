@@ -44,8 +44,8 @@ def language_model_figures(folder: Path, dataset: str) -> dict[str, str]:
     ]
     samples = json.loads((folder / "stories.json").read_text())
     settings = [{**setting, **measure(wide, tokenizer, setting["texts"])} for setting in samples["settings"]]
-    people = measure(wide, tokenizer, texts)
-    chosen = choose(settings, people["repetition"])
+    validation_stories = measure(wide, tokenizer, texts)
+    chosen = choose(settings, validation_stories["repetition"])
     if {name: chosen[name] for name in samples["chosen"]} != samples["chosen"]:
         raise ValueError(
             f"stories.json was sampled with {samples['chosen']}, but {chosen['temperature']} and "
@@ -55,7 +55,7 @@ def language_model_figures(folder: Path, dataset: str) -> dict[str, str]:
     lines = [[s["temperature"], s["top_p"], *(s[name] for name in names)] for s in settings]
     everything = [story for sample in samples["stories"] for story in sample]
     stories = measure(wide, tokenizer, everything)
-    lines.append(["**validation stories**", "", *(people[name] for name in names)])
+    lines.append(["**validation stories**", "", *(validation_stories[name] for name in names)])
 
     # words and marks: no vocabulary of words cuts into fewer tokens
     pieces = sum(len(re.findall(r"\w+|[^\w\s]", text)) + 1 for text in texts)
@@ -102,7 +102,7 @@ def language_model_figures(folder: Path, dataset: str) -> dict[str, str]:
         "temperature": str(chosen["temperature"]),
         "top_p": str(chosen["top_p"]),
         "repetition": f"{stories['repetition']:.2f}",
-        "repetition_people": f"{people['repetition']:.2f}",
+        "repetition_validation": f"{validation_stories['repetition']:.2f}",
         "stories": _quote(samples),
         "full_bits": f"{LLAMA2_C_LOSS / math.log(2) * pieces / bytes_:.2f}",
         "full_bytes": f"{bytes_ / pieces:.2f}",

@@ -59,9 +59,11 @@ def training_table(run: dict) -> str:
     return table(["", ""], [[name, run[name]] for name in names])
 
 
-def run_row(run: dict, translations: list[str], references: list[str]) -> list:
-    """A line of the table of runs."""
-    scores = score_translations(translations, references, "de")
+def run_row(run: dict, translations: list[str] | None, references: list[str]) -> list:
+    """A line of the table of runs; one that was stopped has no translations."""
+    scores = {"bleu": "", "bleu_moses": ""}
+    if translations is not None:
+        scores = score_translations(translations, references, "de")
     validation = run["validation bleu (BLEU, greedy)"]
     tokens = f"{int(run['input tokens'].replace(',', '')) / 1e6:.1f}"
     return [run["updates"], tokens, run["time"], validation, scores["bleu"], scores["bleu_moses"]]
@@ -85,7 +87,7 @@ def translation_figures(folder: Path, dataset: str) -> dict[str, str]:
         penalties.append([str(penalty), *(side["bleu"] for side, _ in sides)])
 
     runs = load_runs(folder / "records")
-    texts = {name: (folder / "records" / f"{name}.txt").read_text().splitlines() for name in runs}
+    texts = {path.stem: path.read_text().splitlines() for path in (folder / "records").glob("*.txt")}
     seeds = [name for name in runs if name.startswith("seed")]
     results = {name: score_translations(texts[name], references, "de") for name in seeds}
     seed_rows = [
@@ -108,7 +110,7 @@ def translation_figures(folder: Path, dataset: str) -> dict[str, str]:
             f"{article.ci:.2f}, p = {ours.p_value:.3f}."
         )
     ablations = [
-        [name, changes(run["command"]), *run_row(run, texts[name], references)]
+        [name, changes(run["command"]), *run_row(run, texts.get(name), references)]
         for name, run in runs.items()
         if name not in seeds
     ]

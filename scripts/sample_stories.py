@@ -69,7 +69,7 @@ def repetition(texts: list[str], n: int = 4) -> float:
 
 
 def choose(settings: list[dict], repetition: float) -> dict:
-    """The setting with the likeliest stories, of those that repeat themselves no more than `repetition`, people's.
+    """The setting with the likeliest stories, of those that repeat themselves no more than `repetition`.
 
     Where all do, the one that does so least.
     """
@@ -83,7 +83,7 @@ def sample_stories(folder: Path, texts: list[str]) -> None:
     """Write `stories.json` into the model's folder, and the chosen setting into its generation config.
 
     Args:
-        texts: people's stories, the validation set.
+        texts: the validation stories, which sampled ones are to repeat themselves no more than.
     """
     model, tokenizer = AutoModelForCausalLM.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
     settings = []
