@@ -94,7 +94,8 @@ def translation_figures(folder: Path, dataset: str) -> dict[str, str]:
         [runs[name]["seed"], runs[name]["time"], *(results[name][key] for key in ("bleu", "bleu_moses", "chrf"))]
         for name in seeds
     ]
-    for word, function in (("mean", mean), ("lowest", min), ("highest", max)):
+    summaries = (("mean", mean), ("lowest", min), ("highest", max)) if len(seeds) > 1 else ()
+    for word, function in summaries:
         values = (function(results[name][key] for name in seeds) for key in ("bleu", "bleu_moses", "chrf"))
         seed_rows.append([f"**{word}**", "", *values])
 
