@@ -69,7 +69,7 @@ import sys
 sys.modules["hf_scratch"] = None
 from transformers import AutoTokenizer, {auto}
 model = {auto}.from_pretrained(sys.argv[1], trust_remote_code=True)
-tokenizer = AutoTokenizer.from_pretrained(sys.argv[1])
+tokenizer = AutoTokenizer.from_pretrained(sys.argv[1], trust_remote_code=True)
 output = model.generate(**tokenizer({prompt!r}, return_tensors="pt"), do_sample=False, max_length=20)
 print(tokenizer.decode(output[0], skip_special_tokens=True))
 """
