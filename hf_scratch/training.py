@@ -6,6 +6,7 @@ import logging
 import os
 import time
 
+import datasets
 import torch
 from accelerate.utils import broadcast_object_list
 from torch.utils.data import DataLoader
@@ -109,8 +110,11 @@ class TranslationTrainer(_LeanLoss, Seq2SeqTrainer):
         """Batches by token budget, dealt out to the processes."""
         if self.batch_sampler is None:
             return super().get_train_dataloader()
+        dataset = self.train_dataset
+        if isinstance(dataset, datasets.Dataset):
+            dataset = self._remove_unused_columns(dataset, description="training")
         dataloader = DataLoader(
-            self._remove_unused_columns(self.train_dataset, description="training"),
+            dataset,
             batch_sampler=self.batch_sampler,
             collate_fn=self.data_collator,
             num_workers=self.args.dataloader_num_workers,

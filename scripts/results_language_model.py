@@ -13,7 +13,6 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import hf_scratch  # noqa: F401  registers the models
 from hf_scratch.data import load_splits, take_texts
-from hf_scratch.evaluation import evaluate_language_model
 
 LLAMA2_C_LOSS = 1.072  # nats a token of its 15 M model, on a vocabulary of 32,000 (llama2.c's README)
 
@@ -26,8 +25,8 @@ def language_model_figures(folder: Path, dataset: str) -> dict[str, str]:
     model, tokenizer = AutoModelForCausalLM.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
     dtype = str(model.dtype).removeprefix("torch.")
     wide = AutoModelForCausalLM.from_pretrained(folder, dtype="float32").eval()
-    result = evaluate_language_model(wide, tokenizer, texts)
-    bits = result["bits_per_byte"]
+    validation_stories = measure(wide, tokenizer, texts)
+    bits = validation_stories["bits_per_byte"]
 
     runs = load_runs(folder / "records")
     rows = [
@@ -44,7 +43,6 @@ def language_model_figures(folder: Path, dataset: str) -> dict[str, str]:
     ]
     samples = json.loads((folder / "stories.json").read_text())
     settings = [{**setting, **measure(wide, tokenizer, setting["texts"])} for setting in samples["settings"]]
-    validation_stories = measure(wide, tokenizer, texts)
     chosen = choose(settings, validation_stories["repetition"])
     if {name: chosen[name] for name in samples["chosen"]} != samples["chosen"]:
         raise ValueError(
@@ -71,7 +69,7 @@ def language_model_figures(folder: Path, dataset: str) -> dict[str, str]:
         model_name=folder.name,
         eval_results=[
             EvalResult(
-                "text-generation", "roneneldan/TinyStories", "TinyStories", kind, round(result[kind], 2),
+                "text-generation", "roneneldan/TinyStories", "TinyStories", kind, round(validation_stories[kind], 2),
                 metric_name=label, dataset_split="validation",
             )
             for kind, label in (("bits_per_byte", "bits per byte"), ("loss", "loss [nats a token]"))
@@ -87,9 +85,9 @@ def language_model_figures(folder: Path, dataset: str) -> dict[str, str]:
         "parameters": f"{model.num_parameters():,}",
         "dtype": dtype,
         "bits_per_byte": f"{bits:.3f}",
-        "loss": f"{result['loss']:.3f}",
-        "perplexity": f"{result['perplexity']:.2f}",
-        "tokens": f"{result['tokens']:,}",
+        "loss": f"{validation_stories['loss']:.3f}",
+        "perplexity": f"{validation_stories['perplexity']:.2f}",
+        "tokens": f"{validation_stories['tokens']:,}",
         "stories_validation": f"{len(texts):,}",
         "bytes_validation": f"{bytes_:,}",
         "stories_train": f"{len(train):,}",

@@ -48,13 +48,9 @@ def continue_prompts(model, tokenizer, temperature: float, top_p: float, seed: i
 
 
 def measure(model, tokenizer, texts: list[str]) -> dict[str, float]:
-    """Bits a byte by the model itself, and the share of repeated 4-grams."""
-    bits = evaluate_language_model(model, tokenizer, texts)["bits_per_byte"]
-    return {
-        "bits_per_byte": bits,
-        "repetition": repetition(texts),
-        "words": sum(len(t.split()) for t in texts) / len(texts),
-    }
+    """What `evaluate_language_model` says by the model itself, the share of repeated 4-grams, and a text's words."""
+    words = sum(len(text.split()) for text in texts) / len(texts)
+    return {**evaluate_language_model(model, tokenizer, texts), "repetition": repetition(texts), "words": words}
 
 
 def repetition(texts: list[str], n: int = 4) -> float:

@@ -10,7 +10,7 @@ from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainingArguments
 
 from hf_scratch.arguments import DataArguments
 from hf_scratch.cards import write_translation_card
-from hf_scratch.data import tokenize_pairs
+from hf_scratch.data import PairsWithBPEDropout, tokenize_pairs
 from hf_scratch.plots import plot_attention, plot_learning_curve, plot_positional_encoding
 from hf_scratch.training import (
     TimeLimit,
@@ -29,16 +29,20 @@ def make_trainer(tmp_path, joint_tokenizer):
         {"source": "dogs run", "target": "Hunde laufen"},
         {"source": "two dogs run", "target": "zwei Hunde laufen"},
     ]
-    rows = tokenize_pairs(Dataset.from_list(pairs), joint_tokenizer, 40, 40, "train")
+    pairs = Dataset.from_list(pairs)
+    rows = tokenize_pairs(pairs, joint_tokenizer, 40, 40, "train")
 
-    def make(budget=None, callbacks=None, r_drop_alpha=0.0, dropout=0.0, **kwargs):
+    def make(budget=None, callbacks=None, r_drop_alpha=0.0, dropout=0.0, bpe_dropout=0.0, **kwargs):
+        train_dataset = rows
+        if bpe_dropout:
+            train_dataset = PairsWithBPEDropout(pairs, rows, joint_tokenizer, bpe_dropout, 40, 40)
         model = make_transformer(vocab_size=len(joint_tokenizer), dropout=dropout)
         args = Seq2SeqTrainingArguments(
             output_dir=str(tmp_path / "run"), use_cpu=True, disable_tqdm=True, dataloader_pin_memory=False,
             logging_steps=1, **kwargs,
         )  # fmt: skip
         return TranslationTrainer(
-            model=model, args=args, train_dataset=rows, eval_dataset=rows, processing_class=joint_tokenizer,
+            model=model, args=args, train_dataset=train_dataset, eval_dataset=rows, processing_class=joint_tokenizer,
             data_collator=DataCollatorForSeq2Seq(joint_tokenizer, model=model), callbacks=callbacks,
             max_tokens_per_batch=budget, r_drop_alpha=r_drop_alpha,
         )  # fmt: skip
@@ -53,6 +57,18 @@ def test_a_token_budget_bounds_each_batch(make_trainer):
     assert all(max(batch["input_ids"].numel(), batch["labels"].numel()) <= 12 for batch in batches)
     trainer.train()
     assert trainer.state.global_step == 2 * len(batches)
+
+
+@pytest.mark.parametrize("budget", [None, 20])
+def test_bpe_dropout_reaches_the_batches(make_trainer, joint_tokenizer, budget):
+    trainer = make_trainer(budget=budget, bpe_dropout=0.9, num_train_epochs=1, save_strategy="no")
+    ids = [row for batch in trainer.get_train_dataloader() for row in batch["input_ids"].tolist()]
+    texts = joint_tokenizer.batch_decode(ids, skip_special_tokens=True)
+    assert sorted(texts) == ["A man sleeps.", "dogs run", "two dogs", "two dogs run"]
+    whole = [joint_tokenizer(text)["input_ids"] for text in texts]
+    assert sum(map(len, whole)) < sum(token != joint_tokenizer.pad_token_id for row in ids for token in row)
+    trainer.train()
+    assert trainer.state.global_step > 0
 
 
 def test_evaluation_reports_the_plain_loss_while_training_smooths(make_trainer):
