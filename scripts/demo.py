@@ -43,8 +43,8 @@ def train(script: str, recipe: str, output_dir: Path):
     subprocess.run(command, check=True)
 
 
-def draw_attention(folder: Path, source: str) -> list[str]:
-    """The last decoder layer's attention over the source, and the positions' vectors."""
+def draw_attention(folder: Path, source: str) -> str:
+    """The last decoder layer's attention over the source."""
     # only eager attention gives its weights
     model = AutoModelForSeq2SeqLM.from_pretrained(folder, attn_implementation="eager")
     tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -54,10 +54,7 @@ def draw_attention(folder: Path, source: str) -> list[str]:
         outputs = model(**inputs, decoder_input_ids=output_ids, output_attentions=True)
     keys = [tokenizer.decode([i]) for i in inputs["input_ids"][0]]
     queries = [tokenizer.decode([i]) for i in output_ids[0]]
-    return [
-        plot_attention(outputs.cross_attentions[-1][0], queries, keys, str(folder)),
-        plot_positional_encoding(model.get_decoder().embed_positions.weight, str(folder)),
-    ]
+    return plot_attention(outputs.cross_attentions[-1][0], queries, keys, str(folder))
 
 
 def main():
@@ -76,7 +73,8 @@ def main():
     print(f"\n{len(pairs)} numbers it has not seen, through pipeline('translation'):")
     for english, german, translation in pairs[:5]:
         print(f"  {english} -> {translation}" + ("" if translation == german else f"   (should be {german})"))
-    pictures = draw_attention(numbers, pairs[0][0])
+    attention = draw_attention(numbers, pairs[0][0])
+    positions = plot_positional_encoding(translator.model.get_decoder().embed_positions.weight, str(numbers))
 
     train("train_language_model.py", "demo_stories", stories)
     writer = pipeline("text-generation", model=str(stories))
@@ -85,7 +83,7 @@ def main():
     print(" ", writer("Once upon a time", do_sample=True, temperature=0.5)[0]["generated_text"])
 
     print("\nPictures:")
-    for picture in [numbers / "learning_curve.png", stories / "learning_curve.png", *pictures]:
+    for picture in [numbers / "learning_curve.png", stories / "learning_curve.png", attention, positions]:
         print(f"  {picture}")
     print(f"demo: exact_match={exact_match:.2f} output={output_dir}")
 

@@ -76,15 +76,16 @@ def translation_figures(folder: Path, dataset: str) -> dict[str, str]:
     references = list(test["target"])
     model = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    penalties = []
-    for penalty in sorted({*LENGTH_PENALTIES, model.generation_config.length_penalty}):
-        sides = [
+    own_penalty = model.generation_config.length_penalty
+    evaluated = {
+        penalty: [
             evaluate_translation(model, tokenizer, side["source"], side["target"], length_penalty=penalty)
             for side in (validation, test)
         ]
-        penalties.append([str(penalty), *(side["bleu"] for side, _ in sides)])
-        if penalty == model.generation_config.length_penalty:
-            scores, hypotheses = sides[1]
+        for penalty in sorted({*LENGTH_PENALTIES, own_penalty})
+    }
+    penalties = [[str(penalty), *(side["bleu"] for side, _ in sides)] for penalty, sides in evaluated.items()]
+    scores, hypotheses = evaluated[own_penalty][1]
 
     runs = load_runs(folder / "records")
     texts = {path.stem: path.read_text().splitlines() for path in (folder / "records").glob("*.txt")}
