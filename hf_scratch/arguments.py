@@ -57,7 +57,8 @@ class DataArguments:
     max_predict_samples: int | None = field(default=None, metadata={"help": "Test on so many rows only."})
     preprocessing_num_workers: int | None = field(default=None, metadata={"help": "Processes that tokenise."})
     average_checkpoints: int = field(
-        default=0, metadata={"help": "At the end, average so many last checkpoints, and keep that if it is better."}
+        default=0,
+        metadata={"help": "At the end, average so many last checkpoints, and keep that if its loss is lower."},
     )
     early_stopping_patience: int | None = field(
         default=None,

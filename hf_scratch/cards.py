@@ -50,6 +50,14 @@ from transformers import pipeline
 """
 
 
+def _without_folders(word: str) -> str:
+    """A word of a command; of a path out of the working folder the last name: the rest is nobody's business."""
+    flag, sign, path = word.rpartition("=")
+    if os.path.isabs(path) or path.startswith(os.pardir):
+        path = os.path.basename(os.path.normpath(path))
+    return flag + sign + path
+
+
 def _write(trainer: Trainer, data_args, recipe: str, values: dict, task: tuple[str, str], results: list, notes: str):
     args, state = trainer.args, trainer.state
     model = trainer.accelerator.unwrap_model(trainer.model)
@@ -81,9 +89,7 @@ def _write(trainer: Trainer, data_args, recipe: str, values: dict, task: tuple[s
         "software": ", ".join(f"{package} {version(package)}" for package in ("torch", "transformers", "hf-scratch")),
         **values.pop("training", {}),
     }
-    # folders of this machine are nobody's business: their last names say enough
-    folders = {str(dataset): public, args.output_dir: name}
-    words = [folders.get(word, word) for word in sys.argv[1:]]
+    words = [_without_folders(word) for word in sys.argv[1:]]
     command = shlex.join(["python", os.path.join("scripts", os.path.basename(sys.argv[0])), *words])
     card = _TEMPLATE.format(
         front_matter=data.to_yaml().strip(),

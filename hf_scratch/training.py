@@ -190,13 +190,13 @@ def last_checkpoints(output_dir: str, count: int) -> list[str]:
     return [os.path.join(output_dir, f"{prefix}{step}") for step in sorted(steps)[max(len(steps) - count, 0) :]]
 
 
-def keep_better_weights(trainer: Trainer, num_checkpoints: int, metric: str, greater_is_better: bool) -> dict:
-    """Evaluate the average of the last checkpoints against the weights at hand, and keep the better in the model.
+def keep_better_weights(trainer: Trainer, num_checkpoints: int) -> dict:
+    """Evaluate the average of the last checkpoints against the weights at hand, and keep the one of lower loss in the
+    model. Greedy BLEU on a thousand sentences is too noisy to choose by.
 
     Args:
         trainer: after `train()`; its model holds the last weights, or the best with `load_best_model_at_end`.
         num_checkpoints: how many to average.
-        metric: what `evaluate()` is to be compared by, e.g. "eval_bleu".
 
     Returns:
         The evaluation of what was kept, with `weights` saying "averaged" or "trained".
@@ -209,9 +209,9 @@ def keep_better_weights(trainer: Trainer, num_checkpoints: int, metric: str, gre
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     model.load_state_dict(average_checkpoints(folders), strict=False)  # tied weights are saved under one name
     averaged = trainer.evaluate()
-    difference = averaged[metric] - trained[metric]
-    logger.info(f"{metric}: {trained[metric]:.4f}; averaged over {len(folders)} checkpoints {averaged[metric]:.4f}")
-    if difference > 0 if greater_is_better else difference < 0:
+    losses = trained["eval_loss"], averaged["eval_loss"]
+    logger.info(f"eval_loss: {losses[0]:.4f}; averaged over {len(folders)} checkpoints {losses[1]:.4f}")
+    if averaged["eval_loss"] < trained["eval_loss"]:
         return {**averaged, "weights": f"averaged over {len(folders)} checkpoints"}
     model.load_state_dict(before)
     return {**trained, "weights": "trained"}

@@ -2,14 +2,18 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 """Put a trained model, its pictures and the records of runs into a folder of `model_cards`, whole for the Hub.
 
-python scripts/publish.py --folder model_cards/scratch-transformer-multi30k-en-de --run runs/seed1 --record runs/seed2
+python scripts/publish.py --folder model_cards/scratch-transformer-multi30k-en-de --run runs/seed1 runs/cosine_seed1 \
+    --name seed1
+python scripts/publish.py --folder model_cards/scratch-transformer-multi30k-en-de --run runs/seed2 runs/cosine_seed2 \
+    --name seed2 --record_only
 python scripts/publish.py --folder model_cards/scratch-gpt-tinystories --run runs/tinystories_small --name best \
-    --dtype bfloat16 --dataset_name roneneldan/TinyStories --record runs/stock_gpt2
+    --dtype bfloat16 --dataset_name roneneldan/TinyStories
 """
 
 import argparse
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -28,13 +32,36 @@ SENTENCE = "A little girl in a red dress throws a ball to her dog in the park."
 STORY = "Tom had a red ball. One day, he lost the ball."
 
 
-def record(run: Path, folder: Path, name: str | None = None) -> None:
-    """Keep what a run did and said: `run.json`, and its translations of the test set if it has some."""
-    name = name or run.name
+def join(runs: list[dict]) -> dict:
+    """One `run.json` of several, each of which began with the weights of the one before: the last's figures, and the
+    updates, tokens, minutes, commands and logs of all. An interruption is left out of the commands.
+    """
+    log, updates, epochs, tokens, minutes = [], 0, 0.0, 0, 0
+    for run in runs:
+        for entry in run["log"]:
+            moved = {"step": updates, "epoch": epochs, "num_input_tokens_seen": tokens}
+            log.append(entry | {key: entry[key] + by for key, by in moved.items() if key in entry})
+        more_updates, more_epochs = re.fullmatch(r"(.+) \((.+) epochs\)", run["updates"]).groups()
+        updates, epochs = updates + int(more_updates.replace(",", "")), epochs + float(more_epochs)
+        tokens += int(run["input tokens"].replace(",", ""))
+        minutes += int(run["time"].removesuffix(" minutes"))
+    return runs[-1] | {
+        "command": "\n".join(run["command"].replace(" --resume_from_checkpoint last", "") for run in runs),
+        "updates": f"{updates:,} ({epochs:.1f} epochs)",
+        "input tokens": f"{tokens:,}",
+        "time": f"{minutes} minutes",
+        "log": log,
+    }
+
+
+def record(runs: list[Path], folder: Path, name: str) -> dict:
+    """Keep what a training did and said: its `run.json`, and its translations of the test set if it has some."""
     folder.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(run / "run.json", folder / f"{name}.json")
-    if (run / "test_translations.txt").is_file():
-        shutil.copyfile(run / "test_translations.txt", folder / f"{name}.txt")
+    joined = join([json.loads((run / "run.json").read_text()) for run in runs])
+    (folder / f"{name}.json").write_text(json.dumps(joined, indent=1) + "\n")
+    if (runs[-1] / "test_translations.txt").is_file():
+        shutil.copyfile(runs[-1] / "test_translations.txt", folder / f"{name}.txt")
+    return joined
 
 
 def link_code(folder: Path) -> None:
@@ -58,27 +85,31 @@ def draw_self_attention(folder: Path, text: str) -> None:
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--folder", type=Path, required=True, help="the published folder")
-    parser.add_argument("--run", type=Path, help="the training's folder whose model is published")
+    parser.add_argument(
+        "--run",
+        type=Path,
+        nargs="+",
+        required=True,
+        help="a training's folder; of several, each began with the model of the one before",
+    )
+    parser.add_argument("--name", required=True, help="under which the training is recorded")
+    parser.add_argument("--record_only", action="store_true", help="tell of the training; the model stays as it is")
     parser.add_argument("--dtype", default="float32", help="of the published weights")
-    parser.add_argument("--name", default="seed1", help="under which the published run is recorded")
-    parser.add_argument("--record", type=Path, nargs="*", default=[], help="folders of other runs to tell of")
     parser.add_argument("--dataset_name", help="whose validation stories sampled ones are compared with")
     args = parser.parse_args()
-    for run in args.record:
-        record(run, args.folder / "records")
-    if args.run is not None:
-        is_gpt = type(AutoConfig.from_pretrained(args.run)) in MODEL_FOR_CAUSAL_LM_MAPPING
-        if is_gpt and args.dataset_name is None:
-            parser.error("--dataset_name must be given with a language model")
+    last = args.run[-1]
+    is_gpt = type(AutoConfig.from_pretrained(last)) in MODEL_FOR_CAUSAL_LM_MAPPING
+    if is_gpt and not args.record_only and args.dataset_name is None:
+        parser.error("--dataset_name must be given with a language model")
+    recorded = record(args.run, args.folder / "records", args.name)
+    if not args.record_only:
         auto_class = AutoModelForCausalLM if is_gpt else AutoModelForSeq2SeqLM
         for link in args.folder.glob("*.py"):  # of an earlier publication: a file cannot be copied onto itself
             link.unlink()
-        auto_class.from_pretrained(args.run, dtype=args.dtype).save_pretrained(args.folder)
+        auto_class.from_pretrained(last, dtype=args.dtype).save_pretrained(args.folder)
         link_code(args.folder)
-        AutoTokenizer.from_pretrained(args.run).save_pretrained(args.folder)
-        record(args.run, args.folder / "records", args.name)
-        run = json.loads((args.run / "run.json").read_text())
-        plot_learning_curve(run["log"], str(args.folder))
+        AutoTokenizer.from_pretrained(last).save_pretrained(args.folder)
+        plot_learning_curve(recorded["log"], str(args.folder))
         if is_gpt:
             draw_self_attention(args.folder, STORY)
             sample_stories(args.folder, list(load_splits(args.dataset_name)["validation"]["text"]))

@@ -59,20 +59,26 @@ def training_table(run: dict) -> str:
     return table(["", ""], [[name, run[name]] for name in names])
 
 
+def validation(run: dict) -> list[float]:
+    """Loss and greedy BLEU of the weights that a run kept, or of its last evaluation."""
+    bleu = run["validation bleu (BLEU, greedy)"]
+    return [next(entry["eval_loss"] for entry in reversed(run["log"]) if entry.get("eval_bleu") == bleu), bleu]
+
+
 def run_row(run: dict, translations: list[str] | None, references: list[str]) -> list:
     """A line of the table of runs; one that was stopped has no translations."""
     scores = {"bleu": "", "bleu_moses": ""}
     if translations is not None:
         scores = score_translations(translations, references, "de")
-    validation = run["validation bleu (BLEU, greedy)"]
     tokens = f"{int(run['input tokens'].replace(',', '')) / 1e6:.1f}"
-    return [run["updates"], tokens, run["time"], validation, scores["bleu"], scores["bleu_moses"]]
+    loss, bleu = validation(run)
+    return [run["updates"], tokens, run["time"], f"{loss:.3f}", bleu, scores["bleu"], scores["bleu_moses"]]
 
 
 def translation_figures(folder: Path, dataset: str) -> dict[str, str]:
     """What `scripts/cards/scratch-transformer-multi30k-en-de.md` leaves open."""
     splits = load_splits(dataset)
-    test, validation = (take_pairs(splits[name], "en", "de", name) for name in ("test", "validation"))
+    test, held_out = (take_pairs(splits[name], "en", "de", name) for name in ("test", "validation"))
     references = list(test["target"])
     model = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
     tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -80,7 +86,7 @@ def translation_figures(folder: Path, dataset: str) -> dict[str, str]:
     evaluated = {
         penalty: [
             evaluate_translation(model, tokenizer, side["source"], side["target"], length_penalty=penalty)
-            for side in (validation, test)
+            for side in (held_out, test)
         ]
         for penalty in sorted({*LENGTH_PENALTIES, own_penalty})
     }
@@ -91,14 +97,16 @@ def translation_figures(folder: Path, dataset: str) -> dict[str, str]:
     texts = {path.stem: path.read_text().splitlines() for path in (folder / "records").glob("*.txt")}
     seeds = [name for name in runs if name.startswith("seed")]
     results = {name: score_translations(texts[name], references, "de") for name in seeds}
-    seed_rows = [
-        [runs[name]["seed"], runs[name]["time"], *(results[name][key] for key in ("bleu", "bleu_moses", "chrf"))]
+    measured = {
+        name: [*validation(runs[name]), *(results[name][key] for key in ("bleu", "bleu_moses", "chrf"))]
         for name in seeds
-    ]
-    summaries = (("mean", mean), ("lowest", min), ("highest", max)) if len(seeds) > 1 else ()
-    for word, function in summaries:
-        values = (function(results[name][key] for name in seeds) for key in ("bleu", "bleu_moses", "chrf"))
-        seed_rows.append([f"**{word}**", "", *values])
+    }
+    labels = {name: [runs[name]["seed"], runs[name]["time"]] for name in seeds}
+    if len(seeds) > 1:
+        for word, function in (("mean", mean), ("lowest", min), ("highest", max)):
+            measured[word] = [function(measured[name][i] for name in seeds) for i in range(5)]
+            labels[word] = [f"**{word}**", ""]
+    seed_rows = [[*labels[name], f"{loss:.3f}", *rest] for name, (loss, *rest) in measured.items()]
 
     baseline = ""
     if "article" in runs:
@@ -159,7 +167,18 @@ def translation_figures(folder: Path, dataset: str) -> dict[str, str]:
         ),
         "beams": str(model.generation_config.num_beams),
         "length_penalty": str(model.generation_config.length_penalty),
-        "seeds": table(["seed", "time", "BLEU, cased", "BLEU, Moses", "chrF"], seed_rows),
+        "seeds": table(
+            [
+                "seed",
+                "time",
+                "validation loss",
+                "validation, greedy",
+                "test, cased",
+                "test, Moses",
+                "test, chrF",
+            ],
+            seed_rows,
+        ),
         "baseline": baseline,
         "penalties": table(["length penalty", "validation BLEU, cased", "test BLEU, cased"], penalties),
         "ablations": table(
@@ -169,6 +188,7 @@ def translation_figures(folder: Path, dataset: str) -> dict[str, str]:
                 "updates",
                 "M source tokens",
                 "time",
+                "validation loss",
                 "validation, greedy",
                 "test, cased",
                 "test, Moses",
@@ -176,7 +196,8 @@ def translation_figures(folder: Path, dataset: str) -> dict[str, str]:
             ablations,
         ),
         "training": training_table(shipped),
-        "command": shipped["command"],
+        # a folder laid out as on the Hub has the Hub's name in public
+        "command": shipped["command"].replace("--dataset_name multi30k ", "--dataset_name bentrevett/multi30k "),
         "examples": table(["English", "this model"], examples),
     }
 

@@ -114,7 +114,7 @@ def main():
 
     metrics = {}
     if "validation" in texts:
-        metrics = keep_better_weights(trainer, data_args.average_checkpoints, "eval_loss", greater_is_better=False)
+        metrics = keep_better_weights(trainer, data_args.average_checkpoints)
     trainer.save_model()
     trainer.save_state()
     if args.should_save:

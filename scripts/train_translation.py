@@ -144,8 +144,7 @@ def main():
 
     metrics = {}
     if "validation" in pairs:
-        metric = "eval_bleu" if args.predict_with_generate else "eval_loss"
-        metrics = keep_better_weights(trainer, data_args.average_checkpoints, metric, args.predict_with_generate)
+        metrics = keep_better_weights(trainer, data_args.average_checkpoints)
         trainer.log_metrics("eval", metrics)
         trainer.save_metrics("eval", metrics)
     trainer.save_model()

@@ -114,6 +114,43 @@ def test_a_rows_changes_are_its_commands_flags():
     )
 
 
+@pytest.mark.parametrize(
+    ("word", "public"),
+    [
+        ("/home/ada/multi30k", "multi30k"),
+        ("../data/multi30k/", "multi30k"),
+        ("--output_dir=/home/ada/runs/first", "--output_dir=first"),
+        ("runs/first", "runs/first"),
+        ("bentrevett/multi30k", "bentrevett/multi30k"),
+        ("dropout=0.2,norm_first=false", "dropout=0.2,norm_first=false"),
+    ],
+)
+def test_a_command_tells_no_folders_of_the_machine(word, public):
+    from hf_scratch.cards import _without_folders
+
+    assert _without_folders(word) == public
+
+
+def test_joined_runs_tell_of_all_of_a_training():
+    from publish import join
+
+    def run(command, updates, tokens, minutes, step):
+        log = [{"step": step, "epoch": 0.5, "loss": 1.0}, {"step": step, "num_input_tokens_seen": 7}]
+        figures = {"updates": updates, "input tokens": tokens, "time": minutes, "log": log}
+        return {"command": command, "weights": command, **figures}
+
+    first = run("a --resume_from_checkpoint last", "1,000 (2.5 epochs)", "1,500", "59 minutes", 500)
+    second = run("b", "30 (1.0 epochs)", "20", "2 minutes", 30)
+    joined = join([first, second])
+    log = joined.pop("log")
+    figures = {"updates": "1,030 (3.5 epochs)", "input tokens": "1,520", "time": "61 minutes"}
+    assert joined == {"command": "a\nb", "weights": "b", **figures}
+    assert [entry["step"] for entry in log] == [500, 500, 1030, 1030]
+    assert [entry.get("epoch") for entry in log] == [0.5, None, 3.0, None]
+    assert [entry.get("num_input_tokens_seen") for entry in log] == [None, 7, None, 1507]
+    assert join([second]) == second
+
+
 def test_a_figure_that_differs_is_shown():
     from results import compare
 

@@ -120,14 +120,17 @@ def test_the_better_of_trained_and_averaged_weights_is_kept(make_trainer):
     assert [folder.rsplit("-", 1)[1] for folder in last_checkpoints(trainer.args.output_dir, 3)] == ["2", "3", "4"]
     trained = trainer.evaluate()["eval_loss"]
     assert last_checkpoints(trainer.args.output_dir, 0) == []
-    assert keep_better_weights(trainer, 0, "eval_loss", greater_is_better=False)["weights"] == "trained"
-    # the loss still falls, so the average is worse; asked for the greater loss, the average is kept
-    kept = keep_better_weights(trainer, 3, "eval_loss", greater_is_better=False)
-    assert kept["weights"] == "trained"
+    assert keep_better_weights(trainer, 0)["weights"] == "trained"
+    # the loss still falls, so the average is worse
+    assert keep_better_weights(trainer, 3)["weights"] == "trained"
     assert trainer.evaluate()["eval_loss"] == trained
-    kept = keep_better_weights(trainer, 3, "eval_loss", greater_is_better=True)
+    with torch.no_grad():
+        for parameter in trainer.model.parameters():
+            parameter.neg_()
+    worse = trainer.evaluate()["eval_loss"]
+    kept = keep_better_weights(trainer, 3)
     assert kept["weights"] == "averaged over 3 checkpoints"
-    assert trainer.evaluate()["eval_loss"] == kept["eval_loss"] > trained
+    assert trainer.evaluate()["eval_loss"] == kept["eval_loss"] < worse
 
 
 def test_a_resumed_run_ends_where_an_uninterrupted_one_does(make_trainer):
