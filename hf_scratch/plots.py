@@ -64,6 +64,7 @@ def plot_runs(logs: dict[str, list[dict]], output_dir: str, name: str = "runs.pn
     has_bleu = any("eval_bleu" in entry for log in logs.values() for entry in log)
     key = "eval_bleu" if has_bleu else "eval_loss"
     figure, axis = plt.subplots(figsize=(7, 5), layout="constrained")
+    axis.set_prop_cycle(color=matplotlib.colormaps["tab20"].colors)
     for label, log in logs.items():
         points = [(entry["step"], entry[key]) for entry in log if key in entry]
         if points:
