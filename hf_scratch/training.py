@@ -209,9 +209,9 @@ def keep_better_weights(trainer: Trainer, num_checkpoints: int) -> dict:
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     model.load_state_dict(average_checkpoints(folders), strict=False)  # tied weights are saved under one name
     averaged = trainer.evaluate()
-    losses = trained["eval_loss"], averaged["eval_loss"]
-    logger.info(f"eval_loss: {losses[0]:.4f}; averaged over {len(folders)} checkpoints {losses[1]:.4f}")
-    if averaged["eval_loss"] < trained["eval_loss"]:
+    before_loss, loss = trained["eval_loss"], averaged["eval_loss"]
+    logger.info(f"eval_loss: {before_loss:.4f}; averaged over {len(folders)} checkpoints {loss:.4f}")
+    if loss < before_loss:
         return {**averaged, "weights": f"averaged over {len(folders)} checkpoints"}
     model.load_state_dict(before)
     return {**trained, "weights": "trained"}

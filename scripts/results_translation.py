@@ -45,7 +45,6 @@ def changes(command: str) -> str:
         "--dataset_name",
         "--output_dir",
         "--use_cpu",
-        "--resume_from_checkpoint",
         "--bf16",
         "--save_total_limit",
     ):
@@ -97,16 +96,16 @@ def translation_figures(folder: Path, dataset: str) -> dict[str, str]:
     texts = {path.stem: path.read_text().splitlines() for path in (folder / "records").glob("*.txt")}
     seeds = [name for name in runs if name.startswith("seed")]
     results = {name: score_translations(texts[name], references, "de") for name in seeds}
-    measured = {
-        name: [*validation(runs[name]), *(results[name][key] for key in ("bleu", "bleu_moses", "chrf"))]
-        for name in seeds
-    }
-    labels = {name: [runs[name]["seed"], runs[name]["time"]] for name in seeds}
+    measured = [
+        [*validation(runs[name]), *(results[name][key] for key in ("bleu", "bleu_moses", "chrf"))] for name in seeds
+    ]
+    labels = [[runs[name]["seed"], runs[name]["time"]] for name in seeds]
     if len(seeds) > 1:
+        columns = list(zip(*measured, strict=True))
         for word, function in (("mean", mean), ("lowest", min), ("highest", max)):
-            measured[word] = [function(measured[name][i] for name in seeds) for i in range(5)]
-            labels[word] = [f"**{word}**", ""]
-    seed_rows = [[*labels[name], f"{loss:.3f}", *rest] for name, (loss, *rest) in measured.items()]
+            labels.append([f"**{word}**", ""])
+            measured.append([function(column) for column in columns])
+    seed_rows = [[*label, f"{loss:.3f}", *rest] for label, (loss, *rest) in zip(labels, measured, strict=True)]
 
     baseline = ""
     if "article" in runs:
