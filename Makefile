@@ -6,6 +6,8 @@ BIN := .venv/bin
 MINUTES ?=
 OUT ?=
 LIMIT = $(if $(MINUTES),--max_minutes $(MINUTES))
+MULTI30K_DATA = --dataset_name $(or $(DATA),bentrevett/multi30k)
+MULTI30K_OUT = $(or $(OUT),runs/multi30k_tiny)
 
 .PHONY: setup demo test test-slow test-min lint bench multi30k tinystories results
 
@@ -53,9 +55,14 @@ bench: setup
 	$(BIN)/python scripts/benchmark.py --output_dir $(or $(OUT),runs/benchmark) $(if $(DATA),--data $(DATA)) \
 		$(if $(ONLY),--only $(ONLY))
 
+# the published model's two trainings; with MINUTES the first alone
 multi30k: setup
-	$(BIN)/python scripts/train_translation.py scripts/recipes/multi30k_tiny.yaml \
-		--dataset_name $(or $(DATA),bentrevett/multi30k) --output_dir $(or $(OUT),runs/multi30k_tiny) $(LIMIT)
+	$(BIN)/python scripts/train_translation.py scripts/recipes/multi30k_tiny.yaml $(MULTI30K_DATA) \
+		--output_dir $(MULTI30K_OUT) $(LIMIT)
+ifndef MINUTES
+	$(BIN)/python scripts/train_translation.py scripts/recipes/multi30k_tiny_rdrop.yaml $(MULTI30K_DATA) \
+		--model_name_or_path $(MULTI30K_OUT) --output_dir $(MULTI30K_OUT)_rdrop
+endif
 
 tinystories: setup
 	$(BIN)/python scripts/train_language_model.py scripts/recipes/tinystories_article.yaml \

@@ -6,6 +6,7 @@ import shlex
 from pathlib import Path
 from statistics import mean
 
+import yaml
 from huggingface_hub import EvalResult, ModelCardData
 from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest
@@ -15,6 +16,7 @@ import hf_scratch  # noqa: F401  registers the models
 from hf_scratch.data import load_splits, take_pairs
 from hf_scratch.evaluation import evaluate_translation, score_translations
 
+ROOT = Path(__file__).parents[1]
 SENTENCES = (
     "A little girl in a red dress throws a ball to her dog in the park.",
     "Two men in orange vests are repairing the roof of a house.",
@@ -38,17 +40,14 @@ def load_runs(folder: Path) -> dict[str, dict]:
 
 
 def changes(command: str) -> str:
-    """What a command changes of its recipe, without data and folders."""
-    words = shlex.split(command)[3:]
+    """What a command changes of its recipe, without data, folders and how often it saved and evaluated."""
+    recipe, *words = shlex.split(command)[2:]
     flags = dict(zip(words[::2], words[1::2], strict=True))
-    for name in (
-        "--dataset_name",
-        "--output_dir",
-        "--use_cpu",
-        "--bf16",
-        "--save_total_limit",
-    ):
-        flags.pop(name, None)
+    for name in ("dataset_name", "output_dir", "use_cpu", "bf16", "eval_steps", "save_steps", "save_total_limit"):
+        flags.pop(f"--{name}", None)
+    for name, value in yaml.safe_load((ROOT / recipe).read_text()).items():
+        if flags.get(f"--{name}") == str(value):
+            del flags[f"--{name}"]
     return " ".join(f"`{name} {value}`" for name, value in flags.items())
 
 
