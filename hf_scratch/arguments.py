@@ -20,9 +20,7 @@ class ModelArguments:
 
     config_overrides: str | None = field(
         default=None,
-        metadata={
-            "help": "Fields of the new model's config: a=1,b=2 or JSON; a mapping in a recipe, whose others stay."
-        },
+        metadata={"help": "Fields of the model's config: a=1,b=2 or JSON; a mapping in a recipe, whose others stay."},
     )
     model_name_or_path: str | None = field(
         default=None, metadata={"help": "A folder or Hub id to start from, in place of a new model."}

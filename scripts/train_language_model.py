@@ -32,6 +32,15 @@ logger = logging.getLogger("train_language_model")
 
 def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str | None):
     """The trainer, and the texts of each split."""
+    model = None
+    if model_args.model_name_or_path is not None:
+        model = load_checkpoint(
+            AutoModelForCausalLM,
+            model_args.model_name_or_path,
+            cache_dir=model_args.cache_dir,
+            attn_implementation=model_args.attn_implementation,
+            **config_overrides,
+        )
     with args.main_process_first(desc="data and tokenizer"):
         splits = load_from_arguments(data_args, model_args.cache_dir)
         texts = {name: take_texts(rows, data_args.text_column, name) for name, rows in splits.items()}
@@ -55,14 +64,7 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
     for name, rows in texts.items():
         report_unknown(tokenizer, rows["text"], name)
 
-    if model_args.model_name_or_path is not None:
-        model = load_checkpoint(
-            AutoModelForCausalLM,
-            model_args.model_name_or_path,
-            cache_dir=model_args.cache_dir,
-            attn_implementation=model_args.attn_implementation,
-        )
-    else:
+    if model is None:
         config = ScratchGPTConfig(
             **{
                 "vocab_size": len(tokenizer),

@@ -35,6 +35,15 @@ logger = logging.getLogger("train_translation")
 
 def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str | None):
     """The trainer, and the pairs of each split."""
+    model = None
+    if model_args.model_name_or_path is not None:
+        model = load_checkpoint(
+            AutoModelForSeq2SeqLM,
+            model_args.model_name_or_path,
+            cache_dir=model_args.cache_dir,
+            attn_implementation=model_args.attn_implementation,
+            **config_overrides,
+        )
     with args.main_process_first(desc="data and tokenizer"):
         splits = load_from_arguments(data_args, model_args.cache_dir)
         source_lang, target_lang = data_args.source_lang, data_args.target_lang
@@ -58,14 +67,7 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
     for name, rows in pairs.items():
         report_unknown(tokenizer, [*rows["source"], *rows["target"]], name)
 
-    if model_args.model_name_or_path is not None:
-        model = load_checkpoint(
-            AutoModelForSeq2SeqLM,
-            model_args.model_name_or_path,
-            cache_dir=model_args.cache_dir,
-            attn_implementation=model_args.attn_implementation,
-        )
-    else:
+    if model is None:
         config = ScratchTransformerConfig(
             **{
                 "vocab_size": len(tokenizer),

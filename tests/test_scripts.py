@@ -103,6 +103,24 @@ def test_train_resume_and_evaluate_a_translator(translation, pairs, tmp_path):
         assert result[metric] == pytest.approx(test[metric])
 
 
+def test_a_training_goes_on_from_a_model_and_changes_its_config(translation, pairs, tmp_path):
+    run(*translation, "--max_steps", 1)
+    second = [
+        "train_translation.py", ROOT / "scripts" / "recipes" / "multi30k_tiny_rdrop.yaml", "--dataset_name", pairs,
+        "--output_dir", tmp_path / "second", "--config_overrides", "dropout=0.25", "--max_steps", 2, "--save_steps", 1,
+        "--average_checkpoints", 1, "--max_source_length", 20, "--max_target_length", 20, "--max_tokens_per_batch", 60,
+        "--use_cpu", "true", "--model_name_or_path",
+    ]  # fmt: skip
+    missing = run(*second, "./nothing", check=False)
+    assert missing.returncode != 0
+    assert missing.stderr.splitlines()[-1].endswith("'./nothing' is not a folder.")
+    assert not (tmp_path / "second").exists()
+    run(*second, tmp_path / "run")
+    first, config = (json.loads((tmp_path / name / "config.json").read_text()) for name in ("run", "second"))
+    assert (first["dropout"], config["dropout"], config["d_model"]) == (0.3, 0.25, 16)
+    assert (tmp_path / "second" / "tokenizer.json").read_text() == (tmp_path / "run" / "tokenizer.json").read_text()
+
+
 def test_train_and_evaluate_a_language_model(tmp_path):
     train, validation = write(tmp_path / "a.jsonl", STORIES), write(tmp_path / "b.jsonl", STORIES[:3])
     out = tmp_path / "run"
