@@ -65,5 +65,5 @@ ifndef MINUTES
 endif
 
 tinystories: setup
-	$(BIN)/python scripts/train_language_model.py scripts/recipes/tinystories_article.yaml \
-		--dataset_name $(or $(DATA),roneneldan/TinyStories) --output_dir $(or $(OUT),runs/tinystories_article) $(LIMIT)
+	$(BIN)/python scripts/train_language_model.py scripts/recipes/tinystories_small.yaml \
+		--dataset_name $(or $(DATA),roneneldan/TinyStories) --output_dir $(or $(OUT),runs/tinystories_small) $(LIMIT)
