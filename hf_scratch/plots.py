@@ -53,7 +53,7 @@ def plot_learning_curve(log_history: list[dict], output_dir: str, name: str = "l
 
 
 def plot_runs(logs: dict[str, list[dict]], output_dir: str, name: str = "runs.png") -> str:
-    """Several runs' validation over steps: BLEU where there is some, else the loss.
+    """Several runs' validation over steps: BLEU, or else bits per byte, or else the loss.
 
     Args:
         logs: each run's `trainer.state.log_history`.
@@ -61,8 +61,13 @@ def plot_runs(logs: dict[str, list[dict]], output_dir: str, name: str = "runs.pn
     Returns:
         The picture's path in `output_dir`.
     """
-    has_bleu = any("eval_bleu" in entry for log in logs.values() for entry in log)
-    key = "eval_bleu" if has_bleu else "eval_loss"
+    names = {
+        "eval_bleu": "validation BLEU, greedy",
+        "eval_bits_per_byte": "validation bits per byte",
+        "eval_loss": "validation loss [nats a token]",
+    }
+    logged = {key for log in logs.values() for entry in log for key in entry}
+    key = next((key for key in names if key in logged), "eval_loss")
     figure, axis = plt.subplots(figsize=(7, 5), layout="constrained")
     axis.set_prop_cycle(color=matplotlib.colormaps["tab20"].colors)
     for label, log in logs.items():
@@ -70,7 +75,7 @@ def plot_runs(logs: dict[str, list[dict]], output_dir: str, name: str = "runs.pn
         if points:
             axis.plot(*zip(*points, strict=True), marker=".", label=label)
     axis.set_xlabel("step")
-    axis.set_ylabel("validation BLEU, greedy" if has_bleu else "validation loss [nats a token]")
+    axis.set_ylabel(names[key])
     axis.grid(alpha=0.3)
     axis.legend(fontsize=8)
     return _save(figure, output_dir, name)

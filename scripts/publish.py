@@ -19,6 +19,7 @@ from pathlib import Path
 
 import torch
 from demo import draw_attention
+from results_translation import load_runs
 from sample_stories import sample_stories
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
@@ -62,6 +63,16 @@ def record(runs: list[Path], folder: Path, name: str) -> dict:
     if (runs[-1] / "test_translations.txt").is_file():
         shutil.copyfile(runs[-1] / "test_translations.txt", folder / f"{name}.txt")
     return joined
+
+
+def with_bits_per_byte(run: dict) -> list[dict]:
+    """A run's log, a language model's with its losses in bits per byte too: vocabularies differ in what a token is."""
+    bits, loss = (
+        run.get(f"validation {name}") for name in ("bits_per_byte (bits per byte)", "loss (loss [nats a token])")
+    )
+    if bits is None:
+        return run["log"]
+    return [e | {"eval_bits_per_byte": e["eval_loss"] * bits / loss} if "eval_loss" in e else e for e in run["log"]]
 
 
 def link_code(folder: Path) -> None:
@@ -115,10 +126,8 @@ def main():
             sample_stories(args.folder, list(load_splits(args.dataset_name)["validation"]["text"]))
         else:
             draw_attention(args.folder, SENTENCE)
-    logs = {
-        path.stem: json.loads(path.read_text())["log"] for path in sorted((args.folder / "records").glob("*.json"))
-    }
-    plot_runs(logs, str(args.folder))
+    runs = load_runs(args.folder / "records")
+    plot_runs({name: with_bits_per_byte(run) for name, run in runs.items()}, str(args.folder))
     print(f"{args.folder} is ready for its card: make results WRITE=1")
 
 

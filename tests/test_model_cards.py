@@ -171,3 +171,12 @@ def test_every_figure_is_computed_again(multi30k, tinystories, tmp_path):
     run = subprocess.run(command, capture_output=True, text=True, timeout=900)
     assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-3000:]
     assert run.stdout.count("is what its files compute") == 2
+
+
+def test_losses_of_different_vocabularies_are_drawn_in_bits_per_byte():
+    from publish import with_bits_per_byte
+
+    log = [{"step": 1, "loss": 3.0}, {"step": 1, "eval_loss": 2.0}]
+    run = {"log": log, "validation bits_per_byte (bits per byte)": 0.75, "validation loss (loss [nats a token])": 1.5}
+    assert with_bits_per_byte(run) == [log[0], log[1] | {"eval_bits_per_byte": 1.0}]
+    assert with_bits_per_byte({"log": log}) == log
