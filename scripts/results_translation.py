@@ -171,7 +171,7 @@ def translation_figures(folder: Path, dataset: str) -> dict[str, str]:
             seed_rows,
         ),
         "article": f"{article.mean:.2f} ± {article.ci:.2f}",
-        "article_updates": runs["article"]["updates"],
+        "article_parameters": runs["article"]["parameters"],
         "article_time": runs["article"]["time"],
         "cosine": f"{ours.mean:.2f} ± {ours.ci:.2f}",
         "cosine_time": runs["cosine"]["time"],
