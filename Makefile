@@ -8,6 +8,8 @@ OUT ?=
 LIMIT = $(if $(MINUTES),--max_minutes $(MINUTES))
 MULTI30K_DATA = --dataset_name $(or $(DATA),bentrevett/multi30k)
 MULTI30K_OUT = $(or $(OUT),runs/multi30k_tiny)
+TINYSTORIES_DATA = --dataset_name $(or $(DATA),roneneldan/TinyStories)
+TINYSTORIES_OUT = $(or $(OUT),runs/tinystories_small)
 
 .PHONY: setup demo test test-slow test-min lint bench multi30k tinystories results
 
@@ -55,7 +57,7 @@ bench: setup
 	$(BIN)/python scripts/benchmark.py --output_dir $(or $(OUT),runs/benchmark) $(if $(DATA),--data $(DATA)) \
 		$(if $(ONLY),--only $(ONLY))
 
-# the published model's two trainings; with MINUTES the first alone
+# the published models' two trainings each; with MINUTES the first alone
 multi30k: setup
 	$(BIN)/python scripts/train_translation.py scripts/recipes/multi30k_tiny.yaml $(MULTI30K_DATA) \
 		--output_dir $(MULTI30K_OUT) $(LIMIT)
@@ -65,5 +67,9 @@ ifndef MINUTES
 endif
 
 tinystories: setup
-	$(BIN)/python scripts/train_language_model.py scripts/recipes/tinystories_small.yaml \
-		--dataset_name $(or $(DATA),roneneldan/TinyStories) --output_dir $(or $(OUT),runs/tinystories_small) $(LIMIT)
+	$(BIN)/python scripts/train_language_model.py scripts/recipes/tinystories_small.yaml $(TINYSTORIES_DATA) \
+		--output_dir $(TINYSTORIES_OUT) $(LIMIT)
+ifndef MINUTES
+	$(BIN)/python scripts/train_language_model.py scripts/recipes/tinystories_small_rdrop.yaml $(TINYSTORIES_DATA) \
+		--model_name_or_path $(TINYSTORIES_OUT) --output_dir $(TINYSTORIES_OUT)_rdrop
+endif
