@@ -40,8 +40,10 @@ def load_runs(folder: Path) -> dict[str, dict]:
 
 
 def changes(command: str) -> str:
-    """What a command changes of its recipe, without data, folders and how often it saved and evaluated."""
-    recipe, *words = shlex.split(command)[2:]
+    """What a command changes of its recipe, without data, folders and how often it saved and evaluated; of several
+    commands the last.
+    """
+    recipe, *words = shlex.split(command.splitlines()[-1])[2:]
     flags = dict(zip(words[::2], words[1::2], strict=True))
     for name in ("dataset_name", "output_dir", "use_cpu", "bf16", "eval_steps", "save_steps", "save_total_limit"):
         flags.pop(f"--{name}", None)

@@ -112,6 +112,7 @@ def test_a_rows_changes_are_its_commands_flags():
     assert changes(f"{command} --config_overrides norm_first=false --seed 2") == (
         "`--config_overrides norm_first=false` `--seed 2`"
     )
+    assert changes(f"{command} --seed 2\n{command} --seed 3") == "`--seed 3`"
 
 
 @pytest.mark.parametrize(
