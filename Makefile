@@ -6,10 +6,6 @@ BIN := .venv/bin
 MINUTES ?=
 OUT ?=
 LIMIT = $(if $(MINUTES),--max_minutes $(MINUTES))
-MULTI30K_DATA = --dataset_name $(or $(DATA),bentrevett/multi30k)
-MULTI30K_OUT = $(or $(OUT),runs/multi30k_tiny)
-TINYSTORIES_DATA = --dataset_name $(or $(DATA),roneneldan/TinyStories)
-TINYSTORIES_OUT = $(or $(OUT),runs/tinystories_small)
 
 .PHONY: setup demo test test-slow test-min lint bench multi30k tinystories results
 
@@ -57,19 +53,16 @@ bench: setup
 	$(BIN)/python scripts/benchmark.py --output_dir $(or $(OUT),runs/benchmark) $(if $(DATA),--data $(DATA)) \
 		$(if $(ONLY),--only $(ONLY))
 
-# the published models' two trainings each; with MINUTES the first alone
+# the published models' two trainings each; with MINUTES the first alone: script, recipe, dataset
+define TRAIN
+$(BIN)/python scripts/$(1).py scripts/recipes/$(2).yaml --dataset_name $(or $(DATA),$(3)) \
+	--output_dir $(or $(OUT),runs/$(2)) $(LIMIT)
+$(if $(MINUTES),,$(BIN)/python scripts/$(1).py scripts/recipes/$(2)_rdrop.yaml --dataset_name $(or $(DATA),$(3)) \
+	--model_name_or_path $(or $(OUT),runs/$(2)) --output_dir $(or $(OUT),runs/$(2))_rdrop)
+endef
+
 multi30k: setup
-	$(BIN)/python scripts/train_translation.py scripts/recipes/multi30k_tiny.yaml $(MULTI30K_DATA) \
-		--output_dir $(MULTI30K_OUT) $(LIMIT)
-ifndef MINUTES
-	$(BIN)/python scripts/train_translation.py scripts/recipes/multi30k_tiny_rdrop.yaml $(MULTI30K_DATA) \
-		--model_name_or_path $(MULTI30K_OUT) --output_dir $(MULTI30K_OUT)_rdrop
-endif
+	$(call TRAIN,train_translation,multi30k_tiny,bentrevett/multi30k)
 
 tinystories: setup
-	$(BIN)/python scripts/train_language_model.py scripts/recipes/tinystories_small.yaml $(TINYSTORIES_DATA) \
-		--output_dir $(TINYSTORIES_OUT) $(LIMIT)
-ifndef MINUTES
-	$(BIN)/python scripts/train_language_model.py scripts/recipes/tinystories_small_rdrop.yaml $(TINYSTORIES_DATA) \
-		--model_name_or_path $(TINYSTORIES_OUT) --output_dir $(TINYSTORIES_OUT)_rdrop
-endif
+	$(call TRAIN,train_language_model,tinystories_small,roneneldan/TinyStories)

@@ -51,6 +51,31 @@ def load_checkpoint(model_class, path: str, **kwargs) -> PreTrainedModel:
     return model_class.from_pretrained(path, **kwargs)
 
 
+def load_first_model(model_class, model_args, config_overrides: dict) -> PreTrainedModel | None:
+    """The model that a training goes on from, `model_name_or_path`, with some fields of its config changed.
+
+    Args:
+        model_class: an Auto class.
+        model_args: a script's `ModelArguments`.
+        config_overrides: fields of the model's config.
+
+    Returns:
+        The model, or None where a new one is to be made.
+
+    Raises:
+        FileNotFoundError, ValueError: as `load_checkpoint`.
+    """
+    if model_args.model_name_or_path is None:
+        return None
+    return load_checkpoint(
+        model_class,
+        model_args.model_name_or_path,
+        cache_dir=model_args.cache_dir,
+        attn_implementation=model_args.attn_implementation,
+        **config_overrides,
+    )
+
+
 def check_output_dir(output_dir: str, resume_from_checkpoint: str | None) -> str | None:
     """The checkpoint to resume from, or None for a new run.
 

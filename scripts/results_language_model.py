@@ -93,6 +93,7 @@ def language_model_figures(folder: Path, dataset: str) -> dict[str, str]:
         "before_rounding": f"{shipped['validation bits_per_byte (bits per byte)']:.4f}",
         "after_rounding": f"{bits:.4f}",
         "fewer": f"{100 * (1 - bits / stock_bits):.1f}",
+        "time": shipped["time"],
         "stock": f"{stock_bits:.3f}",
         "stock_time": stock["time"],
         "like_stock": f"{like_stock['validation bits_per_byte (bits per byte)']:.3f}",

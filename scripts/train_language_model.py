@@ -20,7 +20,7 @@ from transformers import (
 from hf_scratch import ScratchGPTConfig, ScratchGPTForCausalLM
 from hf_scratch.arguments import LanguageModelArguments, ModelArguments, parse_arguments, parse_overrides
 from hf_scratch.cards import write_language_model_card
-from hf_scratch.checkpoints import load_checkpoint, new_run
+from hf_scratch.checkpoints import load_first_model, new_run
 from hf_scratch.data import load_from_arguments, pack_texts, take_texts
 from hf_scratch.evaluation import evaluate_answers, evaluate_language_model
 from hf_scratch.plots import plot_learning_curve
@@ -32,15 +32,7 @@ logger = logging.getLogger("train_language_model")
 
 def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str | None):
     """The trainer, and the texts of each split."""
-    model = None
-    if model_args.model_name_or_path is not None:
-        model = load_checkpoint(
-            AutoModelForCausalLM,
-            model_args.model_name_or_path,
-            cache_dir=model_args.cache_dir,
-            attn_implementation=model_args.attn_implementation,
-            **config_overrides,
-        )
+    model = load_first_model(AutoModelForCausalLM, model_args, config_overrides)
     with args.main_process_first(desc="data and tokenizer"):
         splits = load_from_arguments(data_args, model_args.cache_dir)
         texts = {name: take_texts(rows, data_args.text_column, name) for name, rows in splits.items()}

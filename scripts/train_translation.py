@@ -22,7 +22,7 @@ from transformers import (
 from hf_scratch import ScratchTransformerConfig, ScratchTransformerForConditionalGeneration
 from hf_scratch.arguments import ModelArguments, TranslationArguments, parse_arguments, parse_overrides
 from hf_scratch.cards import write_translation_card
-from hf_scratch.checkpoints import load_checkpoint, new_run
+from hf_scratch.checkpoints import load_first_model, new_run
 from hf_scratch.data import PairsWithBPEDropout, load_from_arguments, take_pairs, tokenize_pairs
 from hf_scratch.evaluation import evaluate_translation, write_lines
 from hf_scratch.metrics import SacreBleu
@@ -35,15 +35,7 @@ logger = logging.getLogger("train_translation")
 
 def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str | None):
     """The trainer, and the pairs of each split."""
-    model = None
-    if model_args.model_name_or_path is not None:
-        model = load_checkpoint(
-            AutoModelForSeq2SeqLM,
-            model_args.model_name_or_path,
-            cache_dir=model_args.cache_dir,
-            attn_implementation=model_args.attn_implementation,
-            **config_overrides,
-        )
+    model = load_first_model(AutoModelForSeq2SeqLM, model_args, config_overrides)
     with args.main_process_first(desc="data and tokenizer"):
         splits = load_from_arguments(data_args, model_args.cache_dir)
         source_lang, target_lang = data_args.source_lang, data_args.target_lang
