@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 from transformers import HfArgumentParser
 
+from .errors import is_first_process
 from .tokenization import KINDS
 
 
@@ -106,6 +107,16 @@ class LanguageModelArguments(DataArguments):
     )
 
 
+class _Parser(HfArgumentParser):
+    """HfArgumentParser whose errors are printed by the first of several processes alone."""
+
+    def error(self, message: str):
+        """Print the usage and the message, and exit with status 2."""
+        if not is_first_process():
+            raise SystemExit(2)
+        super().error(" ".join(message.split()))
+
+
 def parse_arguments(*dataclass_types: type, args: list[str] | None = None) -> tuple[tuple, str]:
     """Parse `[recipe.yaml] [--flag value ...]`.
 
@@ -121,7 +132,7 @@ def parse_arguments(*dataclass_types: type, args: list[str] | None = None) -> tu
     """
     args = list(sys.argv[1:] if args is None else args)
     usage = "%(prog)s [recipe.yaml] [--flag value ...]    (--help lists the flags)"
-    parser = HfArgumentParser(dataclass_types, usage=usage)
+    parser = _Parser(dataclass_types, usage=usage)
     names = [action.dest for action in parser._actions]
     recipe, values = "", {}
     if args and not args[0].startswith("-"):

@@ -64,6 +64,7 @@ from benchmark_training import (
 from datasets import disable_progress_bars
 
 from hf_scratch.arguments import parse_arguments
+from hf_scratch.errors import UserError, command, preparation
 
 SHOW = {"s": "{:.3f} s".format, "MiB": "{:,.0f} MiB".format, "s a token": lambda s: f"{1 / s:,.0f} tokens/s"}
 
@@ -263,12 +264,14 @@ def describe_machine(args: BenchmarkArguments) -> dict[str, Any]:
     }
 
 
+@command
 def main():
-    (args,), _ = parse_arguments(BenchmarkArguments)
+    with preparation():
+        (args,), _ = parse_arguments(BenchmarkArguments)
     names = [*(row.name for row in TABLE), "growth"]
     only = args.only.split(",") if args.only else names
     if unknown := [name for name in only if name not in names]:
-        raise SystemExit(f"--only has {', '.join(unknown)}; the rows are {', '.join(names)}.")
+        raise UserError(f"`only` has {', '.join(unknown)}; the rows are {', '.join(names)}.")
     output_dir = Path(args.output_dir)
     output_dir.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(args.threads)

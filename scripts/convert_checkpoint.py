@@ -20,6 +20,7 @@ from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokeni
 from hf_scratch import convert
 from hf_scratch.arguments import parse_arguments, parse_pairs
 from hf_scratch.checkpoints import check_output_dir, load_checkpoint
+from hf_scratch.errors import command, preparation
 from hf_scratch.presets import PRESETS
 
 IN = {"gpt2": convert.from_gpt2, "marian": convert.from_marian}
@@ -85,9 +86,11 @@ def run(args: ConversionArguments) -> PreTrainedModel:
     return to_target(load_checkpoint(auto_class, args.input))
 
 
+@command
 def main():
-    (args,), _ = parse_arguments(ConversionArguments)
-    model = run(args)
+    with preparation():
+        (args,), _ = parse_arguments(ConversionArguments)
+        model = run(args)
     model.save_pretrained(args.output_dir)
     if args.source not in PRESETS:
         try:

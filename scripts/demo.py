@@ -16,6 +16,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
 
 import hf_scratch  # noqa: F401  registers the models
 from hf_scratch.data import load_splits
+from hf_scratch.errors import command, preparation
 from hf_scratch.plots import plot_attention, plot_positional_encoding
 
 SCRIPTS = Path(__file__).parent
@@ -38,9 +39,11 @@ def use_published_models():
 def train(script: str, recipe: str, output_dir: Path):
     """Run a training script as a user would, into a folder that this demo may replace."""
     shutil.rmtree(output_dir, ignore_errors=True)
-    command = [sys.executable, SCRIPTS / script, SCRIPTS / "recipes" / f"{recipe}.yaml", "--output_dir", output_dir]
+    words = [sys.executable, SCRIPTS / script, SCRIPTS / "recipes" / f"{recipe}.yaml", "--output_dir", output_dir]
     print(f"\n$ python scripts/{script} scripts/recipes/{recipe}.yaml --output_dir {output_dir}", flush=True)
-    subprocess.run(command, check=True)
+    done = subprocess.run(words)
+    if done.returncode:
+        sys.exit(done.returncode)  # the script has said why
 
 
 def draw_attention(folder: Path, source: str) -> str:
@@ -57,15 +60,18 @@ def draw_attention(folder: Path, source: str) -> str:
     return plot_attention(outputs.cross_attentions[-1][0], queries, keys, str(folder))
 
 
+@command
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output_dir", type=Path, default=Path("runs/demo"), help="holds numbers/ and stories/")
     output_dir = parser.parse_args().output_dir
     numbers, stories = output_dir / "numbers", output_dir / "stories"
 
-    use_published_models()
+    with preparation():
+        use_published_models()
     train("train_translation.py", "demo_numbers", numbers)
-    test = load_splits("embedded:numbers")["test"]
+    with preparation():
+        test = load_splits("embedded:numbers")["test"]
     translator = pipeline("translation", model=str(numbers))
     translations = [record["translation_text"] for record in translator(list(test["en"]), batch_size=100)]
     pairs = list(zip(test["en"], test["de"], translations, strict=True))

@@ -15,6 +15,7 @@ import hf_scratch  # noqa: F401  registers the models
 from hf_scratch.arguments import parse_arguments
 from hf_scratch.checkpoints import load_checkpoint
 from hf_scratch.data import load_splits, take_texts
+from hf_scratch.errors import command, preparation
 from hf_scratch.evaluation import evaluate_answers, evaluate_language_model
 from hf_scratch.tokenization import check_fits, report_unknown
 
@@ -38,14 +39,16 @@ class EvaluationArguments:
     json: str | None = field(default=None, metadata={"help": "Write the figures here."})
 
 
+@command
 def main():
-    (args,), _ = parse_arguments(EvaluationArguments)
-    rows = take_texts(load_splits(test_file=args.test_file)["test"], args.text_column, args.test_file)
-    if args.max_samples is not None:
-        rows = rows.select(range(min(args.max_samples, len(rows))))
-    model = load_checkpoint(AutoModelForCausalLM, args.model, dtype=args.dtype).to(args.device)
-    tokenizer = AutoTokenizer.from_pretrained(args.model)
-    check_fits(tokenizer, model.config.vocab_size)
+    with preparation():
+        (args,), _ = parse_arguments(EvaluationArguments)
+        rows = take_texts(load_splits(test_file=args.test_file)["test"], args.text_column, args.test_file)
+        if args.max_samples is not None:
+            rows = rows.select(range(min(args.max_samples, len(rows))))
+        model = load_checkpoint(AutoModelForCausalLM, args.model, dtype=args.dtype).to(args.device)
+        tokenizer = AutoTokenizer.from_pretrained(args.model)
+        check_fits(tokenizer, model.config.vocab_size)
     report_unknown(tokenizer, rows["text"], args.test_file)
     result = evaluate_language_model(model, tokenizer, rows["text"], args.batch_size, args.block_size, args.stride)
     if args.answer_after is not None:

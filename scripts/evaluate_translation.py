@@ -15,6 +15,7 @@ import hf_scratch  # noqa: F401  registers the models
 from hf_scratch.arguments import parse_arguments
 from hf_scratch.checkpoints import load_checkpoint
 from hf_scratch.data import load_splits, take_pairs
+from hf_scratch.errors import command, preparation
 from hf_scratch.evaluation import evaluate_translation, write_lines
 from hf_scratch.tokenization import check_fits
 
@@ -37,15 +38,17 @@ class EvaluationArguments:
     json: str | None = field(default=None, metadata={"help": "Write the figures here."})
 
 
+@command
 def main():
-    (args,), _ = parse_arguments(EvaluationArguments)
-    rows = load_splits(test_file=args.test_file)["test"]
-    rows = take_pairs(rows, args.source_lang, args.target_lang, args.test_file)
-    if args.max_samples is not None:
-        rows = rows.select(range(min(args.max_samples, len(rows))))
-    model = load_checkpoint(AutoModelForSeq2SeqLM, args.model, dtype=args.dtype).to(args.device).eval()
-    tokenizer = AutoTokenizer.from_pretrained(args.model)
-    check_fits(tokenizer, model.config.vocab_size)
+    with preparation():
+        (args,), _ = parse_arguments(EvaluationArguments)
+        rows = load_splits(test_file=args.test_file)["test"]
+        rows = take_pairs(rows, args.source_lang, args.target_lang, args.test_file)
+        if args.max_samples is not None:
+            rows = rows.select(range(min(args.max_samples, len(rows))))
+        model = load_checkpoint(AutoModelForSeq2SeqLM, args.model, dtype=args.dtype).to(args.device).eval()
+        tokenizer = AutoTokenizer.from_pretrained(args.model)
+        check_fits(tokenizer, model.config.vocab_size)
     result, hypotheses = evaluate_translation(
         model,
         tokenizer,

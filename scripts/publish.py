@@ -26,6 +26,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
 import hf_scratch  # registers the models
 from hf_scratch.data import load_splits
+from hf_scratch.errors import command, preparation
 from hf_scratch.plots import plot_attention, plot_learning_curve, plot_runs
 
 MODELS = Path(hf_scratch.__file__).parent / "models"
@@ -93,6 +94,8 @@ def draw_self_attention(folder: Path, text: str) -> None:
     plot_attention(model(**inputs, output_attentions=True).attentions[-1][0], tokens, tokens, str(folder))
 
 
+@command
+@preparation()
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--folder", type=Path, required=True, help="the published folder")

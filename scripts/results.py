@@ -15,6 +15,8 @@ from string import Template
 from results_language_model import language_model_figures
 from results_translation import translation_figures
 
+from hf_scratch.errors import command, preparation
+
 SCRIPTS = Path(__file__).parent
 CARDS = {
     "scratch-transformer-multi30k-en-de": ("multi30k", translation_figures),
@@ -28,6 +30,8 @@ def compare(stored: str, computed: str) -> list[str]:
     return [line for line in lines if line[0] in "-+" and not line.startswith(("---", "+++"))]
 
 
+@command
+@preparation()
 def main(args: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--multi30k", default="bentrevett/multi30k", help="a Hub id or a folder")

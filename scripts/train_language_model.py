@@ -22,6 +22,7 @@ from hf_scratch.arguments import LanguageModelArguments, ModelArguments, parse_a
 from hf_scratch.cards import write_language_model_card
 from hf_scratch.checkpoints import load_first_model, new_run
 from hf_scratch.data import load_from_arguments, pack_texts, take_texts
+from hf_scratch.errors import command, preparation
 from hf_scratch.evaluation import evaluate_answers, evaluate_language_model
 from hf_scratch.plots import plot_learning_curve
 from hf_scratch.tokenization import check_fits, report_unknown, train_tokenizer
@@ -93,12 +94,16 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
     return trainer, texts
 
 
+@command
 def main():
-    (model_args, data_args, args), recipe = parse_arguments(ModelArguments, LanguageModelArguments, TrainingArguments)
-    prepare_arguments(args)
-    set_seed(args.seed)
-    config_overrides = parse_overrides(model_args.config_overrides, ScratchGPTConfig)
-    with new_run(args) as checkpoint:
+    with preparation():
+        (model_args, data_args, args), recipe = parse_arguments(
+            ModelArguments, LanguageModelArguments, TrainingArguments
+        )
+        prepare_arguments(args)
+        set_seed(args.seed)
+        config_overrides = parse_overrides(model_args.config_overrides, ScratchGPTConfig)
+    with preparation(), new_run(args) as checkpoint:
         trainer, texts = prepare(model_args, data_args, args, config_overrides, checkpoint)
     tokenizer = trainer.processing_class
 

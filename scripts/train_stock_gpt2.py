@@ -23,19 +23,24 @@ from hf_scratch.arguments import LanguageModelArguments, ModelArguments, parse_a
 from hf_scratch.cards import write_language_model_card
 from hf_scratch.checkpoints import new_run
 from hf_scratch.data import load_from_arguments, pack_texts, take_texts
+from hf_scratch.errors import command, preparation
 from hf_scratch.evaluation import evaluate_language_model
 from hf_scratch.plots import plot_learning_curve
 from hf_scratch.training import TrainingTime, prepare_arguments, stopping_callbacks
 
 
+@command
 def main():
-    (model_args, data_args, args), recipe = parse_arguments(ModelArguments, LanguageModelArguments, TrainingArguments)
-    prepare_arguments(args)
-    set_seed(args.seed)
-    if model_args.tokenizer_name is None:
-        raise ValueError("`tokenizer_name` must be given: the folder of the model that is to be compared.")
-    overrides = parse_overrides(model_args.config_overrides, GPT2Config)
-    with new_run(args) as checkpoint:
+    with preparation():
+        (model_args, data_args, args), recipe = parse_arguments(
+            ModelArguments, LanguageModelArguments, TrainingArguments
+        )
+        prepare_arguments(args)
+        set_seed(args.seed)
+        if model_args.tokenizer_name is None:
+            raise ValueError("`tokenizer_name` must be given: the folder of the model that is to be compared.")
+        overrides = parse_overrides(model_args.config_overrides, GPT2Config)
+    with preparation(), new_run(args) as checkpoint:
         splits = load_from_arguments(data_args, model_args.cache_dir)
         texts = {name: take_texts(rows, data_args.text_column, name) for name, rows in splits.items()}
         tokenizer = AutoTokenizer.from_pretrained(model_args.tokenizer_name)

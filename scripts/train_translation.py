@@ -24,6 +24,7 @@ from hf_scratch.arguments import ModelArguments, TranslationArguments, parse_arg
 from hf_scratch.cards import write_translation_card
 from hf_scratch.checkpoints import load_first_model, new_run
 from hf_scratch.data import PairsWithBPEDropout, load_from_arguments, take_pairs, tokenize_pairs
+from hf_scratch.errors import command, preparation
 from hf_scratch.evaluation import evaluate_translation, write_lines
 from hf_scratch.metrics import SacreBleu
 from hf_scratch.plots import plot_learning_curve
@@ -119,16 +120,18 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
     return trainer, pairs
 
 
+@command
 def main():
-    (model_args, data_args, args), recipe = parse_arguments(
-        ModelArguments, TranslationArguments, Seq2SeqTrainingArguments
-    )
-    prepare_arguments(args)
-    set_seed(args.seed)
-    if data_args.source_lang is None or data_args.target_lang is None:
-        raise ValueError("`source_lang` and `target_lang` must be given, e.g. --source_lang en --target_lang de.")
-    config_overrides = parse_overrides(model_args.config_overrides, ScratchTransformerConfig)
-    with new_run(args) as checkpoint:
+    with preparation():
+        (model_args, data_args, args), recipe = parse_arguments(
+            ModelArguments, TranslationArguments, Seq2SeqTrainingArguments
+        )
+        prepare_arguments(args)
+        set_seed(args.seed)
+        if data_args.source_lang is None or data_args.target_lang is None:
+            raise ValueError("`source_lang` and `target_lang` must be given, e.g. --source_lang en --target_lang de.")
+        config_overrides = parse_overrides(model_args.config_overrides, ScratchTransformerConfig)
+    with preparation(), new_run(args) as checkpoint:
         trainer, pairs = prepare(model_args, data_args, args, config_overrides, checkpoint)
     tokenizer = trainer.processing_class
 

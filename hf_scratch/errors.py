@@ -1,0 +1,98 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""How the commands in scripts/ end on a user's mistake: one or two lines on stderr, exit status 2, no trace.
+
+```python
+@command
+def main():
+    with preparation():
+        args = parse_arguments(...)
+        model, data = load(args)
+    train(model, data)
+```
+
+Inside `preparation()`, every error that a wrong argument, file or configuration can cause is the user's. Outside it,
+only `UserError` and errors of a named file are: anything else is a bug, and shows its trace. With HF_SCRATCH_TRACE=1
+in the environment, a user's mistake shows its trace too.
+"""
+
+import functools
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from datasets.exceptions import DatasetsError
+from huggingface_hub.errors import StrictDataclassError, StrictDataclassFieldValidationError
+from safetensors import SafetensorError
+
+LONGEST_MESSAGE = 600  # characters, of other libraries' messages
+USERS_ERRORS = (ValueError, OSError, ImportError, StrictDataclassError, DatasetsError, SafetensorError)
+
+
+class UserError(ValueError):
+    """A mistake in what the user gave. Its message names the argument, file and row, and says what to do."""
+
+
+@contextmanager
+def preparation() -> Iterator[None]:
+    """Turn the errors that arguments, data, models and tokenizers cause into `UserError`. Also a decorator.
+
+    Raises:
+        UserError: from any of `USERS_ERRORS`.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except USERS_ERRORS as error:
+        raise UserError(describe(error)) from error
+
+
+def command(main: Callable) -> Callable:
+    """Decorate a script's `main` so that a user's mistake ends it with a line on stderr and exit status 2.
+
+    Where several processes run, the first one prints; the others exit in silence.
+    """
+
+    @functools.wraps(main)
+    def run(*args, **kwargs):
+        try:
+            return main(*args, **kwargs)
+        except (UserError, OSError) as error:
+            is_users = isinstance(error, UserError) or error.filename is not None
+            if not is_users or os.environ.get("HF_SCRATCH_TRACE") == "1":
+                raise
+            exit_with(describe(error))
+
+    return run
+
+
+def is_first_process() -> bool:
+    """Whether this is the only process, or the first of several that torchrun or `accelerate launch` started."""
+    return int(os.environ.get("RANK", 0)) == 0
+
+
+def exit_with(message: str) -> None:
+    """Print `script.py: error: message` on the first of several processes, and exit with status 2."""
+    if is_first_process():
+        text = f"{Path(sys.argv[0]).name}: error: {message}"
+        # lone surrogates, in a file name for example, cannot be printed
+        print(text.encode(errors="backslashreplace").decode(), file=sys.stderr)
+    raise SystemExit(2)
+
+
+def describe(error: BaseException) -> str:
+    """An error's message on one line; of a config's validation, what the check itself said."""
+    if isinstance(error, UserError):
+        return str(error)
+    if isinstance(error, StrictDataclassError) and error.__cause__ is not None:
+        message = describe(error.__cause__)
+        if isinstance(error, StrictDataclassFieldValidationError):
+            field = str(error).partition("'")[2].partition("'")[0]
+            return message if f"'{field}'" in message else f"`{field}`: {message}"
+        return message
+    if isinstance(error, OSError) and error.filename is not None and error.strerror is not None:
+        return f"{error.filename}: {error.strerror}."
+    message = " ".join(str(error).split()) or type(error).__name__
+    return message if len(message) <= LONGEST_MESSAGE else message[: LONGEST_MESSAGE - 4] + " ..."
