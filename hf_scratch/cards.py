@@ -111,7 +111,7 @@ def write_translation_card(trainer: Trainer, data_args, recipe: str, validation:
     """Write `README.md` into the run's folder, and `run.json` with the same and the log.
 
     Args:
-        validation: what `keep_better_weights` returned; test: what `evaluate_translation` returned, or {}.
+        validation: what `evaluate_and_select_weights` returned; test: what `evaluate_translation` returned, or {}.
     """
     results, notes = [], ""
     if "eval_bleu" in validation:

@@ -76,7 +76,7 @@ def run(args: ConversionArguments) -> PreTrainedModel:
         raise ValueError(f"`source` is {args.source!r}; it must be one of {', '.join([*PRESETS, *IN])}.")
     if args.target is not None and args.target not in OUT:
         raise ValueError(f"`target` is {args.target!r}; it must be one of {', '.join(OUT)}.")
-    check_output_dir(args.output_dir, None)
+    check_output_dir(args.output_dir)
     if args.source in PRESETS:
         hyperparameters = parse_pairs(args.hyperparameters, "hyperparameters")
         return convert.from_article(args.source, read_state_dict(args.input), **hyperparameters)

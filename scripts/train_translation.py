@@ -21,15 +21,23 @@ from transformers import (
 
 from hf_scratch import ScratchTransformerConfig, ScratchTransformerForConditionalGeneration
 from hf_scratch.arguments import ModelArguments, TranslationArguments, parse_arguments, parse_overrides
+from hf_scratch.callbacks import stopping_callbacks
 from hf_scratch.cards import write_translation_card
-from hf_scratch.checkpoints import load_first_model, new_run
+from hf_scratch.checkpoints import check_same_weights, load_first_model
 from hf_scratch.data import PairsWithBPEDropout, load_from_arguments, take_pairs, tokenize_pairs
 from hf_scratch.errors import command, preparation
 from hf_scratch.evaluation import evaluate_translation, write_lines
 from hf_scratch.metrics import SacreBleu
 from hf_scratch.plots import plot_learning_curve
+from hf_scratch.runs import on_main_process, open_run
 from hf_scratch.tokenization import check_fits, report_unknown, train_tokenizer
-from hf_scratch.training import TranslationTrainer, keep_better_weights, prepare_arguments, stopping_callbacks
+from hf_scratch.training import (
+    TranslationTrainer,
+    check_validation_data,
+    evaluate_and_select_weights,
+    prepare_arguments,
+    save_final_model,
+)
 
 logger = logging.getLogger("train_translation")
 
@@ -37,22 +45,23 @@ logger = logging.getLogger("train_translation")
 def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str | None):
     """The trainer, and the pairs of each split."""
     model = load_first_model(AutoModelForSeq2SeqLM, model_args, config_overrides)
-    with args.main_process_first(desc="data and tokenizer"):
+    source_lang, target_lang = data_args.source_lang, data_args.target_lang
+    with args.main_process_first(desc="data"):
         splits = load_from_arguments(data_args, model_args.cache_dir)
-        source_lang, target_lang = data_args.source_lang, data_args.target_lang
         pairs = {name: take_pairs(rows, source_lang, target_lang, name) for name, rows in splits.items()}
-        saved = model_args.tokenizer_name or model_args.model_name_or_path
-        if checkpoint is not None or not args.should_save:
-            saved = args.output_dir  # of the run to resume, or just written by the main process
+    check_validation_data(args, splits)
+
+    def make_tokenizer():
+        saved = checkpoint or model_args.tokenizer_name or model_args.model_name_or_path
         if saved is not None:
-            tokenizer = AutoTokenizer.from_pretrained(saved)
-        else:
-            texts = [*pairs["train"]["source"], *pairs["train"]["target"]]
-            longest = max(data_args.max_source_length, data_args.max_target_length)
-            kind = model_args.tokenizer_kind or "joint"
-            tokenizer = train_tokenizer(texts, kind, model_args.vocab_size, longest, add_eos=True)
-        if args.should_save:
-            tokenizer.save_pretrained(args.output_dir)
+            return AutoTokenizer.from_pretrained(saved)
+        texts = [*pairs["train"]["source"], *pairs["train"]["target"]]
+        longest = max(data_args.max_source_length, data_args.max_target_length)
+        kind = model_args.tokenizer_kind or "joint"
+        return train_tokenizer(texts, kind, model_args.vocab_size, longest, add_eos=True)
+
+    tokenizer = on_main_process(make_tokenizer)
+    with args.main_process_first(desc="tokenising"):
         encoded = {
             name: tokenize_pairs(rows, tokenizer, data_args.max_source_length, data_args.max_target_length, name)
             for name, rows in pairs.items()
@@ -76,6 +85,8 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
         )
         model = ScratchTransformerForConditionalGeneration(config)
     check_fits(tokenizer, model.config.vocab_size)
+    if checkpoint is not None:
+        check_same_weights(model, checkpoint)
     model.generation_config = GenerationConfig(
         pad_token_id=model.config.pad_token_id,
         bos_token_id=model.config.bos_token_id,
@@ -120,32 +131,19 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
     return trainer, pairs
 
 
-@command
-def main():
-    with preparation():
-        (model_args, data_args, args), recipe = parse_arguments(
-            ModelArguments, TranslationArguments, Seq2SeqTrainingArguments
-        )
-        prepare_arguments(args)
-        set_seed(args.seed)
-        if data_args.source_lang is None or data_args.target_lang is None:
-            raise ValueError("`source_lang` and `target_lang` must be given, e.g. --source_lang en --target_lang de.")
-        config_overrides = parse_overrides(model_args.config_overrides, ScratchTransformerConfig)
-    with preparation(), new_run(args) as checkpoint:
-        trainer, pairs = prepare(model_args, data_args, args, config_overrides, checkpoint)
-    tokenizer = trainer.processing_class
-
+def train(trainer: TranslationTrainer, pairs: dict, data_args, recipe: str, checkpoint: str | None):
+    """Train, choose the weights, save them, translate the test set, and write the card."""
+    args, tokenizer = trainer.args, trainer.processing_class
     result = trainer.train(resume_from_checkpoint=checkpoint)
     trainer.log_metrics("train", result.metrics)
     trainer.save_metrics("train", result.metrics)
 
     metrics = {}
     if "validation" in pairs:
-        metrics = keep_better_weights(trainer, data_args.average_checkpoints)
+        metrics = evaluate_and_select_weights(trainer, data_args.average_checkpoints)
         trainer.log_metrics("eval", metrics)
         trainer.save_metrics("eval", metrics)
-    trainer.save_model()
-    trainer.save_state()
+    save_final_model(trainer)
     if args.should_save:
         test = {}
         if "test" in pairs:
@@ -158,6 +156,23 @@ def main():
         plot_learning_curve(trainer.state.log_history, args.output_dir)
         write_translation_card(trainer, data_args, recipe, metrics, test)
         print(f"The model, its curve and its card are in {args.output_dir}")
+
+
+@command
+def main():
+    with preparation():
+        (model_args, data_args, args), recipe = parse_arguments(
+            ModelArguments, TranslationArguments, Seq2SeqTrainingArguments
+        )
+        prepare_arguments(args)
+        set_seed(args.seed)
+        if data_args.source_lang is None or data_args.target_lang is None:
+            raise ValueError("`source_lang` and `target_lang` must be given, e.g. --source_lang en --target_lang de.")
+        config_overrides = parse_overrides(model_args.config_overrides, ScratchTransformerConfig)
+    with open_run(args) as checkpoint:
+        with preparation():
+            trainer, pairs = prepare(model_args, data_args, args, config_overrides, checkpoint)
+        train(trainer, pairs, data_args, recipe, checkpoint)
 
 
 if __name__ == "__main__":
