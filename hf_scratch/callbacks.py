@@ -3,12 +3,14 @@
 
 import os
 import signal
+import sys
 import threading
 import time
 
 import torch
 from accelerate import PartialState
 from accelerate.utils import reduce
+from tqdm.auto import tqdm
 from transformers import EarlyStoppingCallback, TrainerCallback, TrainingArguments
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
@@ -106,7 +108,8 @@ class StopOnSignal(TrainerCallback):
             signal.signal(number, handler)
         if self.has_stopped:
             if PartialState().is_main_process:
-                os.write(2, f"Stopped after update {state.global_step:,}. {how_to_go_on(args.output_dir)}\n".encode())
+                text = f"Stopped after update {state.global_step:,}. {how_to_go_on(args.output_dir)}"
+                tqdm.write(text, file=sys.stderr)  # beside the progress bar
             raise SystemExit(128 + (self.received or signal.SIGTERM))
         if self.received is not None:  # it came after the last update
             signal.raise_signal(self.received)

@@ -48,7 +48,7 @@ def open_run(args: TrainingArguments) -> Iterator[str | None]:
         except Exception as error:
             if not is_disk_full(error):
                 raise
-            message = f"There is no space left on the disk of `output_dir` ({args.output_dir})."
+            message = f"There is no space left on the disk of `output_dir` ({args.output_dir}). Free some."
             raise UserError(f"{message} {how_to_go_on(args.output_dir)}") from error
 
 
