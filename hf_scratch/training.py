@@ -253,18 +253,22 @@ def evaluate_and_select_weights(trainer: Trainer, num_checkpoints: int) -> dict:
     folders = last_checkpoints(trainer.args.output_dir, num_checkpoints, trainer.state.global_step)
     if len(folders) < 2:
         return {**trained, "weights": "trained"}
-    whole = StateDictOptions(full_state_dict=True)
-    before = {name: tensor.clone() for name, tensor in get_model_state_dict(trainer.model, options=whole).items()}
-    # not strict: tied weights are saved under one name
-    partly = StateDictOptions(full_state_dict=True, strict=False)
-    set_model_state_dict(trainer.model, average_checkpoints(folders), options=partly)
+    before = get_model_state_dict(trainer.model, options=StateDictOptions(full_state_dict=True))
+    before = {name: tensor.clone() for name, tensor in before.items()}
+    load_weights(trainer.model, average_checkpoints(folders))
     averaged = trainer.evaluate()
     before_loss, loss = trained["eval_loss"], averaged["eval_loss"]
     logger.info(f"eval_loss: {before_loss:.4f}; averaged over {len(folders)} checkpoints {loss:.4f}")
     if loss < before_loss:
         return {**averaged, "weights": f"averaged over {len(folders)} checkpoints"}
-    set_model_state_dict(trainer.model, before, options=whole)
+    load_weights(trainer.model, before)
     return {**trained, "weights": "trained"}
+
+
+def load_weights(model: torch.nn.Module, weights: dict[str, torch.Tensor]) -> None:
+    """Put whole tensors into a model, sharded by FSDP2 or not. Tied weights may stand under one of their names."""
+    options = StateDictOptions(full_state_dict=True, strict=False)
+    set_model_state_dict(model, dict(weights), options=options)  # a copy: torch puts shards into it
 
 
 def _evaluation_of_training(trainer: Trainer) -> dict | None:

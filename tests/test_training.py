@@ -6,14 +6,16 @@ import torch
 from conftest import make_transformer
 from datasets import Dataset
 from huggingface_hub import ModelCard
+from torch.distributed.fsdp import fully_shard
 from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainingArguments
 
 from hf_scratch.arguments import DataArguments
 from hf_scratch.callbacks import TimeLimit, stopping_callbacks
 from hf_scratch.cards import write_translation_card
+from hf_scratch.checkpoints import average_checkpoints
 from hf_scratch.data import PairsWithBPEDropout, tokenize_pairs
 from hf_scratch.plots import plot_attention, plot_learning_curve, plot_positional_encoding
-from hf_scratch.training import TranslationTrainer, evaluate_and_select_weights, last_checkpoints
+from hf_scratch.training import TranslationTrainer, evaluate_and_select_weights, last_checkpoints, load_weights
 
 
 @pytest.fixture
@@ -126,6 +128,32 @@ def test_the_better_of_trained_and_averaged_weights_is_kept(make_trainer):
     kept = evaluate_and_select_weights(trainer, 3)
     assert kept["weights"] == "averaged over 3 checkpoints"
     assert trainer.evaluate()["eval_loss"] == kept["eval_loss"] < worse
+
+
+@pytest.fixture
+def one_process_group(tmp_path):
+    torch.distributed.init_process_group("gloo", store=torch.distributed.FileStore(str(tmp_path / "store"), 1), rank=0,
+                                         world_size=1)  # fmt: skip
+    yield
+    torch.distributed.destroy_process_group()
+
+
+def test_an_average_is_loaded_into_a_model_sharded_by_fsdp2(one_process_group, tmp_path):
+    for name, step in (("a", 0.0), ("b", 1.0)):
+        model = make_transformer()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(step)
+        model.save_pretrained(tmp_path / name)
+    average = average_checkpoints([tmp_path / "a", tmp_path / "b"])
+    model = make_transformer()
+    for layer in model.model.decoder.layers:
+        fully_shard(layer)
+    fully_shard(model)
+    load_weights(model, average)
+    for name, parameter in model.named_parameters():
+        if name in average:
+            torch.testing.assert_close(parameter.full_tensor(), average[name])
 
 
 def test_a_resumed_run_ends_where_an_uninterrupted_one_does(make_trainer):
