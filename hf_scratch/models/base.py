@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from torch import nn
 from transformers import initialization as init
 from transformers.cache_utils import Cache
@@ -42,7 +43,9 @@ class ScratchPreTrainedModel(PreTrainedModel):
     _can_compile_fullgraph = True
 
     def __init__(self, config: ScratchConfig, *args, **kwargs):
-        config.validate_architecture()  # its fields may have been assigned since it was made
+        if getattr(config, "share_encoder_decoder_embeddings", False):
+            config.decoder_vocab_size = config.vocab_size  # people assign `config.vocab_size = len(tokenizer)`
+        config.validate_architecture()  # fields may have been assigned since the config was made
         check_memory(config)
         super().__init__(config, *args, **kwargs)
 
@@ -61,7 +64,7 @@ class ScratchPreTrainedModel(PreTrainedModel):
         caller who passes `output_loading_info=True` or `ignore_mismatched_sizes=True` has asked for that.
 
         Raises:
-            ValueError: the weights have other names than this model's, or are a pickle with code in it.
+            ValueError: the weights have other names than this model's, are damaged, or are a pickle with code in it.
         """
         path = pretrained_model_name_or_path
         with _held_loading_report() as report:
@@ -73,6 +76,8 @@ class ScratchPreTrainedModel(PreTrainedModel):
                     f"The weights in {str(path)!r} are a damaged pickle, or one that holds more than tensors. They "
                     "are refused, because loading them could run code. Ask their author for safetensors."
                 ) from None
+            except SafetensorError as error:
+                raise ValueError(f"The weights in {str(path)!r} are cut short or damaged: {error}.") from error
             # quantised weights have other names, and an adapter's loading info is about the adapter alone
             is_other = getattr(model, "hf_quantizer", None) is not None or model._hf_peft_config_loaded
             is_asked_for = output_loading_info or kwargs.get("ignore_mismatched_sizes") or kwargs.get("gguf_file")
