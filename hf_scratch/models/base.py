@@ -22,7 +22,7 @@ from transformers.modeling_utils import PreTrainedModel
 from transformers.utils import logging
 from transformers.utils.import_utils import is_torchdynamo_compiling
 
-from .configuration_base import ScratchConfig, code_files, describe_size, remove_links
+from .configuration_base import ScratchConfig, code_files, describe_size, remove_old_code
 from .layers import SinusoidalPositionalEmbedding
 
 logger = logging.get_logger(__name__)
@@ -131,7 +131,7 @@ class ScratchPreTrainedModel(PreTrainedModel):
                 f"{family.__module__} instead. Load it by {own.__name__}.from_pretrained, or move the class into a "
                 "module and call its `register_for_auto_class`."
             )
-        remove_links(folder, files)
+        remove_old_code(folder, files)
         for path in files:
             target = folder / path.name
             if not (target.is_file() and target.samefile(path)):

@@ -22,7 +22,7 @@ class ScratchConfig(PreTrainedConfig):
     def save_pretrained(self, save_directory, *args, **kwargs):
         """Save `config.json` with the code beside it, for `trust_remote_code=True`."""
         if type(self).__module__ != "__main__":
-            remove_links(Path(save_directory), code_files(type(self)))
+            remove_old_code(Path(save_directory), code_files(type(self)))
         super().save_pretrained(save_directory, *args, **kwargs)
 
 
@@ -32,17 +32,17 @@ def code_files(defined: type) -> list[Path]:
     return [source, *(Path(path) for path in dict.fromkeys(get_relative_import_files(source)))]
 
 
-def remove_links(folder: Path, files: list[Path]) -> None:
-    """Remove the links of `folder` that stand where `files` are about to be copied.
+def remove_old_code(folder: Path, files: list[Path]) -> None:
+    """Clear the place in `folder` where `files` are about to be copied to.
 
     A published folder of this repository links to the package's own code. Copying onto a link would write into the
-    file behind it, and copying a file onto itself is an error. A saved folder holds files: it is whole anywhere.
+    file behind it, and copying a file onto itself is an error. So links are replaced by files of the folder's own,
+    which keep it whole wherever it is moved.
     """
     for path in files:
         target = folder / path.name
-        hard_link = target.is_file() and target.samefile(path) and target.resolve() != path.resolve()
-        if target.is_symlink() or hard_link:
-            target.unlink()
+        if target.is_symlink() or target.resolve() != path.resolve():
+            target.unlink(missing_ok=True)
 
 
 def count_attention_weights(config: PreTrainedConfig, heads: int) -> int:
