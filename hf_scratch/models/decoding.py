@@ -13,7 +13,8 @@ from transformers.activations import ACT2FN
 from transformers.cache_utils import Cache, EncoderDecoderCache
 from transformers.generation import GenerationConfig
 
-from .layers import FeedForward, MultiHeadAttention, ScratchPreTrainedModel, SinusoidalPositionalEmbedding
+from .base import ScratchPreTrainedModel
+from .layers import FeedForward, MultiHeadAttention, SinusoidalPositionalEmbedding
 
 PLAIN_MODULES = {nn.Linear, nn.LayerNorm, nn.Embedding, nn.Identity, nn.ModuleList, nn.ReLU}
 PLAIN_MODULES |= {type(ACT2FN[name]) for name in ("gelu", "gelu_pytorch_tanh", "silu")}
