@@ -18,10 +18,11 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel
 
 from hf_scratch import convert
-from hf_scratch.arguments import parse_arguments, parse_pairs
+from hf_scratch.arguments import parse_arguments
 from hf_scratch.checkpoints import check_output_dir, load_checkpoint
 from hf_scratch.errors import command, preparation
 from hf_scratch.presets import PRESETS
+from hf_scratch.recipes import parse_pairs
 
 IN = {"gpt2": convert.from_gpt2, "marian": convert.from_marian}
 OUT = {"gpt2": (convert.to_gpt2, AutoModelForCausalLM), "marian": (convert.to_marian, AutoModelForSeq2SeqLM)}
