@@ -10,7 +10,6 @@ import logging
 
 from transformers import (
     AutoModelForCausalLM,
-    AutoTokenizer,
     GenerationConfig,
     TrainingArguments,
     default_data_collator,
@@ -25,7 +24,13 @@ from hf_scratch.data import load_from_arguments, pack_texts, take_texts
 from hf_scratch.errors import command, preparation
 from hf_scratch.evaluation import evaluate_answers, evaluate_language_model
 from hf_scratch.plots import plot_learning_curve
-from hf_scratch.tokenization import check_fits, report_unknown, train_tokenizer
+from hf_scratch.tokenization import (
+    check_fits,
+    check_same_vocabulary,
+    load_tokenizer,
+    report_unknown,
+    train_tokenizer,
+)
 from hf_scratch.training import LanguageModelTrainer, keep_better_weights, prepare_arguments, stopping_callbacks
 
 logger = logging.getLogger("train_language_model")
@@ -41,7 +46,9 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
         if checkpoint is not None or not args.should_save:
             saved = args.output_dir  # of the run to resume, or just written by the main process
         if saved is not None:
-            tokenizer = AutoTokenizer.from_pretrained(saved)
+            tokenizer = load_tokenizer(saved)
+            if model is not None and model_args.tokenizer_name is not None:
+                check_same_vocabulary(tokenizer, model_args.model_name_or_path, model_args.tokenizer_name)
         else:
             kind = model_args.tokenizer_kind or "bpe"
             tokenizer = train_tokenizer(
@@ -70,7 +77,7 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
             attn_implementation=model_args.attn_implementation,
         )
         model = ScratchGPTForCausalLM(config)
-    check_fits(tokenizer, model.config.vocab_size)
+    check_fits(tokenizer, model.config)
     model.generation_config = GenerationConfig(
         pad_token_id=model.config.pad_token_id,
         bos_token_id=model.config.bos_token_id,

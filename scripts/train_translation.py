@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 from transformers import (
     AutoModelForSeq2SeqLM,
-    AutoTokenizer,
     DataCollatorForSeq2Seq,
     GenerationConfig,
     Seq2SeqTrainingArguments,
@@ -28,7 +27,13 @@ from hf_scratch.errors import command, preparation
 from hf_scratch.evaluation import evaluate_translation, write_lines
 from hf_scratch.metrics import SacreBleu
 from hf_scratch.plots import plot_learning_curve
-from hf_scratch.tokenization import check_fits, report_unknown, train_tokenizer
+from hf_scratch.tokenization import (
+    check_fits,
+    check_same_vocabulary,
+    load_tokenizer,
+    report_unknown,
+    train_tokenizer,
+)
 from hf_scratch.training import TranslationTrainer, keep_better_weights, prepare_arguments, stopping_callbacks
 
 logger = logging.getLogger("train_translation")
@@ -45,7 +50,9 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
         if checkpoint is not None or not args.should_save:
             saved = args.output_dir  # of the run to resume, or just written by the main process
         if saved is not None:
-            tokenizer = AutoTokenizer.from_pretrained(saved)
+            tokenizer = load_tokenizer(saved)
+            if model is not None and model_args.tokenizer_name is not None:
+                check_same_vocabulary(tokenizer, model_args.model_name_or_path, model_args.tokenizer_name)
         else:
             texts = [*pairs["train"]["source"], *pairs["train"]["target"]]
             longest = max(data_args.max_source_length, data_args.max_target_length)
@@ -75,7 +82,7 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
             attn_implementation=model_args.attn_implementation,
         )
         model = ScratchTransformerForConditionalGeneration(config)
-    check_fits(tokenizer, model.config.vocab_size)
+    check_fits(tokenizer, model.config)
     model.generation_config = GenerationConfig(
         pad_token_id=model.config.pad_token_id,
         bos_token_id=model.config.bos_token_id,
