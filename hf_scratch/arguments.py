@@ -2,17 +2,57 @@
 """The scripts' arguments: HfArgumentParser over dataclasses, with a YAML or JSON recipe that flags override."""
 
 import difflib
-import json
+import math
+import os
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-from transformers import HfArgumentParser
+import torch
+from transformers import (
+    HfArgumentParser,
+    PreTrainedConfig,
+    Seq2SeqTrainingArguments,
+    Trainer,
+    TrainingArguments,
+    get_scheduler,
+)
 
 from .errors import is_first_process
+from .recipes import convert_value, parse_pairs, read_recipe
 from .tokenization import KINDS
+
+PATHS = (
+    *("model_name_or_path", "tokenizer_name", "cache_dir", "dataset_name", "train_file", "validation_file"),
+    *(
+        "test_file",
+        "output_dir",
+        "resume_from_checkpoint",
+        "model",
+        "input",
+        "output_file",
+        "json",
+        "data",
+        "articles",
+    ),
+)
+
+
+def check_at_least(arguments: Any, smallest: float, *names: str) -> None:
+    """Raise ValueError for the first of these arguments that is below `smallest`, or not a finite number.
+
+    None, where it is a default, passes.
+    """
+    for name in names:
+        value = getattr(arguments, name)
+        if value is not None and not (value >= smallest and math.isfinite(value)):
+            raise ValueError(f"`{name}` must be {smallest} or more, got {value}.")
+
+
+def check_finite(arguments: Any, *names: str) -> None:
+    """Raise ValueError for the first of these arguments that is nan or infinite."""
+    check_at_least(arguments, -sys.float_info.max, *names)
 
 
 @dataclass
@@ -37,6 +77,9 @@ class ModelArguments:
         default=None, metadata={"help": "eager, sdpa, flash_attention_2 or flex_attention. Default: sdpa."}
     )
     cache_dir: str | None = field(default=None, metadata={"help": "Where downloads are kept."})
+
+    def __post_init__(self):
+        check_at_least(self, 1, "vocab_size")
 
 
 @dataclass
@@ -71,6 +114,13 @@ class DataArguments:
     )
     max_minutes: float | None = field(default=None, metadata={"help": "Stop training after so many minutes."})
 
+    def __post_init__(self):
+        check_at_least(self, 1, "max_train_samples", "max_eval_samples", "max_predict_samples")
+        check_at_least(self, 1, "preprocessing_num_workers", "early_stopping_patience")
+        check_at_least(self, 0, "average_checkpoints", "r_drop_alpha")
+        if self.max_minutes is not None and not self.max_minutes > 0:
+            raise ValueError(f"`max_minutes` must be above 0, got {self.max_minutes}.")
+
 
 @dataclass
 class TranslationArguments(DataArguments):
@@ -89,6 +139,14 @@ class TranslationArguments(DataArguments):
     num_beams: int = field(default=5, metadata={"help": "Beams of the final test, saved as the model's default."})
     length_penalty: float = field(default=1.0, metadata={"help": "Beam search's, saved as the model's default."})
 
+    def __post_init__(self):
+        super().__post_init__()
+        check_at_least(self, 2, "max_source_length", "max_target_length")  # a token, and the end token
+        check_at_least(self, 1, "max_tokens_per_batch", "num_beams")
+        check_finite(self, "length_penalty")
+        if not 0 <= self.bpe_dropout < 1:
+            raise ValueError(f"`bpe_dropout` must be 0 or more, and below 1, got {self.bpe_dropout}.")
+
 
 @dataclass
 class LanguageModelArguments(DataArguments):
@@ -105,6 +163,49 @@ class LanguageModelArguments(DataArguments):
     answer_after: str | None = field(
         default=None, metadata={"help": "Texts are a question, this and an answer: report how many answers are right."}
     )
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_at_least(self, 2, "block_size")
+        if self.answer_after == "":
+            raise ValueError("`answer_after` must not be empty.")
+
+
+def check_training_arguments(args: TrainingArguments) -> None:
+    """Check what TrainingArguments leaves to the training itself, which would fail late or learn nothing.
+
+    Raises:
+        ValueError: a number out of its range, or an optimiser or schedule that cannot be made.
+    """
+    if not args.output_dir:
+        raise ValueError("`output_dir` must be given.")
+    check_at_least(args, 1, "per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps")
+    check_at_least(args, 1, "save_total_limit", "eval_accumulation_steps")
+    check_at_least(args, 0, "learning_rate", "warmup_steps", "weight_decay", "max_grad_norm", "adam_epsilon")
+    check_at_least(args, 0, "num_train_epochs", "dataloader_num_workers", "eval_delay")
+    for name in ("logging", "eval", "save"):
+        if getattr(args, f"{name}_strategy") == "steps" and not getattr(args, f"{name}_steps") > 0:
+            raise ValueError(f"`{name}_steps` must be above 0, got {getattr(args, f'{name}_steps')}.")
+    if args.max_steps <= 0 and args.num_train_epochs == 0:
+        raise ValueError("There is nothing to train: `num_train_epochs` is 0.")
+    for name in ("adam_beta1", "adam_beta2", "label_smoothing_factor"):
+        if not 0 <= getattr(args, name) < 1:
+            raise ValueError(f"`{name}` must be 0 or more, and below 1, got {getattr(args, name)}.")
+    if isinstance(args, Seq2SeqTrainingArguments):
+        check_at_least(args, 1, "generation_num_beams", "generation_max_length")
+    Trainer.get_optimizer_cls_and_kwargs(args)  # names the package that is missing
+    if args.lr_scheduler_kwargs is not None and not isinstance(args.lr_scheduler_kwargs, dict):
+        raise ValueError(f"`lr_scheduler_kwargs` must be JSON or a mapping; got {args.lr_scheduler_kwargs!r}.")
+    try:
+        get_scheduler(
+            args.lr_scheduler_type,
+            torch.optim.SGD([torch.zeros(1)], lr=1.0),
+            num_warmup_steps=1,
+            num_training_steps=10,
+            scheduler_specific_kwargs=args.lr_scheduler_kwargs,
+        )
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"`lr_scheduler_type` {args.lr_scheduler_type.value}: {error}.") from error
 
 
 class _Parser(HfArgumentParser):
@@ -137,7 +238,7 @@ def parse_arguments(*dataclass_types: type, args: list[str] | None = None) -> tu
     recipe, values = "", {}
     if args and not args[0].startswith("-"):
         recipe = args.pop(0)
-        values = _read_recipe(parser, recipe, names)
+        values = _read_recipe(parser, recipe)
         parser.set_defaults(**values)
     *parsed, unknown = parser.parse_args_into_dataclasses(args, return_remaining_strings=True)
     for flag in unknown:
@@ -146,28 +247,36 @@ def parse_arguments(*dataclass_types: type, args: list[str] | None = None) -> tu
     if unknown:
         parser.error(f"unexpected: {' '.join(unknown)}")
     for group in parsed:
+        for name in PATHS:
+            if isinstance(path := getattr(group, name, None), str) and path.startswith("~"):
+                setattr(group, name, os.path.expanduser(path))  # the shell leaves `--output_dir=~/runs` as it is
+        if isinstance(group, TrainingArguments):
+            check_training_arguments(group)
         for name, mapping in values.items():
             if isinstance(mapping, dict) and isinstance(flag := getattr(group, name, None), str):
                 setattr(group, name, {**mapping, **parse_pairs(flag, name)})  # a flag changes some of the recipe's
     return tuple(parsed), Path(recipe).stem
 
 
-def _read_recipe(parser: HfArgumentParser, recipe: str, names: list[str]) -> dict[str, Any]:
-    path = Path(recipe)
-    if path.suffix not in (".yaml", ".yml", ".json"):
+def _read_recipe(parser: HfArgumentParser, recipe: str) -> dict[str, Any]:
+    path = Path(recipe).expanduser()
+    if not path.is_dir() and path.suffix not in (".yaml", ".yml", ".json"):
         parser.error(f"the recipe {recipe!r} must be a .yaml or .json file")
-    if not path.is_file():
+    if not path.exists():
         known = sorted(file.stem for file in path.parent.glob("*.yaml")) if path.parent.is_dir() else []
         parser.error(f"there is no recipe {recipe!r}{_nearest(path.stem, known)}")
+    actions = {action.dest: action for action in reversed(parser._actions) if action.dest != "help"}
+    values = {}
     try:
-        values = yaml.safe_load(path.read_text())  # JSON is YAML
-    except yaml.YAMLError as error:
-        parser.error(f"the recipe {recipe!r} cannot be read: {error}")
-    if not isinstance(values, dict):
-        parser.error(f"the recipe {recipe!r} must be a mapping of argument names to values")
-    for name in values:
-        if name not in names:
-            parser.error(f"the recipe {recipe!r} has the key {name!r}, which no argument has{_nearest(name, names)}")
+        for name, value in read_recipe(path).items():
+            if name not in actions:
+                raise ValueError(f"has the key {name!r}, which no argument has{_nearest(str(name), list(actions))}")
+            try:
+                values[name] = convert_value(actions[name], value)
+            except ValueError as error:
+                raise ValueError(f"cannot be used: {error}") from error
+    except ValueError as error:
+        parser.error(f"the recipe {recipe!r} {error}")
     return values
 
 
@@ -176,33 +285,22 @@ def _nearest(name: str, names: list[str], prefix: str = "") -> str:
     return f". Did you mean {prefix}{close[0]}?" if close else ""
 
 
-def parse_pairs(pairs: str | dict | None, name: str) -> dict[str, Any]:
-    """`a=1,b=2`, JSON, or a dictionary as it is, as a dictionary. `name` is the argument's, for the error.
-
-    Raises:
-        ValueError: text that is neither form.
-    """
-    if not isinstance(pairs, str):
-        return pairs or {}
-    if pairs.lstrip().startswith("{"):
-        return json.loads(pairs)
-    parts = [pair.partition("=") for pair in pairs.split(",")]
-    if not all(equals for _, equals, _ in parts):
-        raise ValueError(f"`{name}` must be JSON or a=1,b=2; got {pairs!r}.")
-    return {key.strip(): yaml.safe_load(value) for key, _, value in parts}
-
-
 def parse_overrides(overrides: str | dict | None, config_class: type) -> dict[str, Any]:
     """`config_overrides` as a dictionary of the config's fields.
 
     Raises:
-        ValueError: a field that the config does not have (with the nearest name), or text that is neither form.
+        ValueError: a field that the config does not have (with the nearest name), one that is not the user's to set
+            (`architectures`, `auto_map`, ...), or text that is neither form.
     """
     overrides = parse_pairs(overrides, "config_overrides")
-    fields = list(config_class.__dataclass_fields__) + list(config_class.attribute_map)
+    general = set(PreTrainedConfig.__dataclass_fields__) - {"dtype"}
+    fields = [name for name in config_class.__dataclass_fields__ if name not in general]
+    fields += list(config_class.attribute_map)
     for name in overrides:
+        if name in config_class.__dataclass_fields__ and name not in fields:
+            raise ValueError(f"`config_overrides` has {name!r}, which is not for the user to set.")
         if name not in fields:
             raise ValueError(
-                f"`config_overrides` has {name!r}, which {config_class.__name__} does not{_nearest(name, fields)}"
+                f"`config_overrides` has {name!r}, which {config_class.__name__} does not{_nearest(str(name), fields)}"
             )
     return overrides

@@ -2,14 +2,21 @@
 """From a dataset's name to batches: load, check, tokenise, pack, and group by a budget of tokens."""
 
 import copy
+import logging
+import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, chain
 from pathlib import Path
 
 import torch
 from datasets import Dataset, DatasetDict, load_dataset
 from torch.utils.data import Sampler
+
+from .data_files import load_files, load_folder
+from .embedded_data import EMBEDDED, make_multiplication, make_numbers, make_stories  # noqa: F401  public here
+
+logger = logging.getLogger(__name__)
 
 
 def load_splits(
@@ -30,7 +37,8 @@ def load_splits(
         train_file, validation_file, test_file: JSON or JSON-lines files, in place of `dataset_name`.
 
     Raises:
-        ValueError: neither or both kinds of source, an unknown embedded set, an empty split.
+        ValueError: neither or both kinds of source, an unknown embedded set, an empty split, or a file that cannot be
+            read, with its first line at fault.
         FileNotFoundError: a file or folder that is not there.
     """
     files = {"train": train_file, "validation": validation_file, "test": test_file}
@@ -38,25 +46,21 @@ def load_splits(
     if (dataset_name is None) == (not files):
         raise ValueError("Give either `dataset_name`, or `train_file`, `validation_file` and `test_file`.")
     if dataset_name is not None and dataset_name.startswith("embedded:"):
-        embedded = {
-            "embedded:numbers": make_numbers,
-            "embedded:stories": make_stories,
-            "embedded:multiplication": make_multiplication,
-        }
-        if dataset_name not in embedded:
-            raise ValueError(f"`dataset_name` is {dataset_name!r}; the embedded sets are {', '.join(embedded)}.")
-        splits = embedded[dataset_name]()
+        if dataset_name not in EMBEDDED:
+            raise ValueError(f"`dataset_name` is {dataset_name!r}; the embedded sets are {', '.join(EMBEDDED)}.")
+        splits = EMBEDDED[dataset_name]()
     elif dataset_name is not None:
-        if dataset_name.startswith((".", "/", "~")) and not Path(dataset_name).expanduser().is_dir():
+        folder = Path(dataset_name).expanduser()
+        if dataset_name.startswith((".", "/", "~")) and not folder.is_dir():
             raise FileNotFoundError(f"`dataset_name` is {dataset_name!r}, but there is no such folder.")
-        splits = load_dataset(dataset_name, dataset_config_name, cache_dir=cache_dir)
+        if not dataset_name.strip():
+            raise ValueError("`dataset_name` is empty.")
+        if folder.is_dir():
+            splits = load_folder(str(folder), dataset_config_name, cache_dir)
+        else:
+            splits = load_dataset(dataset_name, dataset_config_name, cache_dir=cache_dir)
     else:
-        for split, file in files.items():
-            if not Path(file).is_file():
-                raise FileNotFoundError(f"`{split}_file` is {file!r}, but there is no such file.")
-            if Path(file).stat().st_size == 0:
-                raise ValueError(f"`{split}_file` ({file}) is empty.")
-        splits = load_dataset("json", data_files=files, cache_dir=cache_dir)
+        splits = load_files(files, cache_dir)
     for split, rows in splits.items():
         if len(rows) == 0:
             raise ValueError(f"The split {split!r} of {dataset_name or files[split]} has no rows.")
@@ -82,46 +86,85 @@ def load_from_arguments(args, cache_dir: str | None = None) -> DatasetDict:
     return splits
 
 
-def take_pairs(rows: Dataset, source_lang: str, target_lang: str, name: str = "the data") -> Dataset:
+def describe_split(args, split: str) -> str:
+    """What an error calls a split: its file, or its name in the dataset."""
+    return getattr(args, f"{split}_file", None) or split
+
+
+def take_pairs(
+    rows: Dataset, source_lang: str, target_lang: str, name: str = "the data", num_proc: int | None = None
+) -> Dataset:
     """The columns "source" and "target" (strings) out of `{"en": ..., "de": ...}` or `{"translation": {...}}` rows.
 
+    Args:
+        name: what errors call the data.
+        num_proc: processes; the result does not depend on them.
+
     Raises:
-        ValueError: a language that the rows do not have, or a row with an empty side.
+        ValueError: a language that the rows do not have, or a row with an empty side or something else than text.
     """
     first = rows[0]
-    languages = first["translation"] if isinstance(first.get("translation"), dict) else first
+    nested = isinstance(first.get("translation"), dict)
+    languages = first["translation"] if nested else first
     for option, lang in (("source_lang", source_lang), ("target_lang", target_lang)):
         if lang not in languages:
             raise ValueError(f"`{option}` is {lang!r}, but the columns of {name} are {', '.join(languages)}.")
 
-    def take(row: dict) -> dict:
-        pair = row["translation"] if languages is not first else row
+    def take(row: Mapping) -> dict:
+        pair = row["translation"] if nested else row
         return {"source": pair[source_lang], "target": pair[target_lang]}
 
-    pairs = rows.map(take, remove_columns=rows.column_names, desc=f"{name}: {source_lang}-{target_lang} pairs")
-    for option, column in (("source", source_lang), ("target", target_lang)):
-        _check_no_empty(pairs[option], column, name)
-    return pairs
+    for lang in (source_lang, target_lang):
+        if nested:
+            pairs = (pair if isinstance(pair, dict) else {} for pair in rows["translation"])
+            _check_texts([pair.get(lang) for pair in pairs], lang, name)
+        else:
+            _check_not_dates(rows, lang, name)
+            _check_texts(rows[lang], lang, name)
+    return rows.map(
+        take,
+        remove_columns=rows.column_names,
+        num_proc=_processes(num_proc, len(rows)),
+        desc=f"{name}: {source_lang}-{target_lang} pairs",
+    )
 
 
 def take_texts(rows: Dataset, text_column: str = "text", name: str = "the data") -> Dataset:
     """The column "text" out of `rows`.
 
     Raises:
-        ValueError: no such column, or a row with no text.
+        ValueError: no such column, or a row with no text or something else in it.
     """
     if text_column not in rows.column_names:
         raise ValueError(
             f"`text_column` is {text_column!r}, but the columns of {name} are {', '.join(rows.column_names)}."
         )
+    _check_not_dates(rows, text_column, name)
     texts = rows.select_columns([text_column]).rename_column(text_column, "text") if text_column != "text" else rows
     texts = texts.select_columns(["text"])
-    _check_no_empty(texts["text"], text_column, name)
+    _check_texts(texts["text"], text_column, name)
     return texts
 
 
-def _check_no_empty(values: Sequence[str | None], column: str, name: str) -> None:
-    empty = [i for i, value in enumerate(values) if not isinstance(value, str) or not value.strip()]
+def _check_not_dates(rows: Dataset, column: str, name: str) -> None:
+    # the JSON reader takes a column in which every text is a date for times
+    kind = getattr(rows.features[column], "dtype", "")
+    if kind.startswith(("timestamp", "date", "time")):
+        raise ValueError(
+            f"The column {column!r} of {name} was read as {kind}, since every row of it is a date. Its text cannot be "
+            "had back: give the data as a folder with CSV files, by `dataset_name`."
+        )
+
+
+def _check_texts(values: Sequence, column: str, name: str) -> None:
+    other = next(((i, value) for i, value in enumerate(values) if not isinstance(value, str | None)), None)
+    if other is not None:
+        row, value = other
+        raise ValueError(
+            f"{name}: row {row}, counted from 0, has in column {column!r} no text, but {type(value).__name__} "
+            f"({str(value)[:40]}). Put it in quotes, or remove the row."
+        )
+    empty = [i for i, value in enumerate(values) if value is None or not value.strip()]
     if empty:
         rows = ", ".join(str(i) for i in empty[:5]) + (", ..." if len(empty) > 5 else "")
         raise ValueError(
@@ -130,19 +173,90 @@ def _check_no_empty(values: Sequence[str | None], column: str, name: str) -> Non
         )
 
 
-def tokenize_pairs(pairs: Dataset, tokenizer, max_source_length: int, max_target_length: int, name: str) -> Dataset:
-    """ "source" and "target" to `input_ids`, `attention_mask`, `labels` and `length` (the longer side, in tokens).
+def _processes(num_proc: int | None, rows: int) -> int | None:
+    """For `map`: None, which starts no process, for one."""
+    processes = min(num_proc or 1, rows)
+    return processes if processes > 1 else None
 
-    Sides longer than their limit are cut, with the end token kept, as run_translation.py does.
+
+def tokenize_pairs(
+    pairs: Dataset,
+    tokenizer,
+    max_source_length: int,
+    max_target_length: int,
+    name: str,
+    num_proc: int | None = None,
+) -> Dataset:
+    """ "source" and "target" to `input_ids`, `attention_mask`, `labels`, `length` (the longer side, in tokens) and
+    `source_cut` and `target_cut`: whether a side was longer than its limit.
+
+    What is longer is cut, with the end token kept, as run_translation.py does.
+
+    Args:
+        num_proc: processes; the result does not depend on them.
     """
 
     def encode(batch: dict) -> dict:
         encoded = _encode_pairs(batch, tokenizer, max_source_length, max_target_length)
         sides = zip(encoded["input_ids"], encoded["labels"], strict=True)
         encoded["length"] = [max(len(source), len(target)) for source, target in sides]
+        for side, column, limit in (
+            ("source", "input_ids", max_source_length),
+            ("target", "labels", max_target_length),
+        ):
+            # a row that is full may just fit
+            full = [i for i, ids in enumerate(encoded[column]) if len(ids) >= limit]
+            texts = [batch[side][i] for i in full]
+            rows = (
+                (tokenizer(texts, verbose=False) if side == "source" else tokenizer(text_target=texts)) if full else {}
+            )
+            cut = {i for i, ids in zip(full, rows.get("input_ids", []), strict=True) if len(ids) > limit}
+            encoded[f"{side}_cut"] = [i in cut for i in range(len(batch[side]))]
         return encoded
 
-    return pairs.map(encode, batched=True, remove_columns=pairs.column_names, desc=f"{name}: tokenising")
+    return pairs.map(
+        encode,
+        batched=True,
+        remove_columns=pairs.column_names,
+        num_proc=_processes(num_proc, len(pairs)),
+        desc=f"{name}: tokenising",
+    )
+
+
+def count_cut(encoded: Dataset, name: str, max_source_length: int, max_target_length: int) -> str:
+    """How many sides of `tokenize_pairs`' rows were cut, logged where there are some; for the card.
+
+    Returns:
+        "" for none; else for example "3 of 100 sources at 128 tokens".
+    """
+    limits = {"source": max_source_length, "target": max_target_length}
+    counts = {side: sum(encoded[f"{side}_cut"]) for side in limits}
+    parts = [f"{n:,} of {len(encoded):,} {side}s at {limits[side]} tokens" for side, n in counts.items() if n]
+    if parts:
+        logger.warning(f"{name}: cut {' and '.join(parts)}.")
+    return " and ".join(parts)
+
+
+def check_lengths(lengths: Sequence[int], longest: int | None, what: str, advice: str) -> None:
+    """Raise ValueError where rows need more positions than a model has, before anything is trained or translated.
+
+    Args:
+        lengths: the tokens of each row.
+        longest: the model's positions; None, for a model that names none, passes.
+        what: what the rows are, e.g. "sources of test".
+    """
+    too_long = [i for i, length in enumerate(lengths) if longest is not None and length > longest]
+    if too_long:
+        raise ValueError(
+            f"{len(too_long):,} of {len(lengths):,} {what} are longer than the model's {longest} positions "
+            f"(`max_position_embeddings`); the first is row {too_long[0]}, counted from 0, with "
+            f"{lengths[too_long[0]]} tokens. {advice}"
+        )
+
+
+def count_tokens(texts: Sequence[str], tokenizer) -> list[int]:
+    """The tokens of each text, uncut."""
+    return [len(ids) for ids in tokenizer(list(texts), verbose=False)["input_ids"]]
 
 
 def _encode_pairs(batch: dict, tokenizer, max_source_length: int, max_target_length: int) -> dict:
@@ -197,7 +311,12 @@ class PairsWithBPEDropout(torch.utils.data.Dataset):
 
 
 def pack_texts(
-    texts: Dataset, tokenizer, block_size: int, attend_across_texts: bool = False, name: str = "the data"
+    texts: Dataset,
+    tokenizer,
+    block_size: int,
+    attend_across_texts: bool = False,
+    name: str = "the data",
+    num_proc: int | None = None,
 ) -> Dataset:
     """The column "text", each text as `<s> text </s>`, end to end in rows of `block_size` tokens: nothing is dropped.
 
@@ -207,6 +326,7 @@ def pack_texts(
     Args:
         attend_across_texts: False gives `position_ids` that start again at 0 with each text, from which transformers
             keeps packed texts from seeing each other, and never asks for a text's first token. True gives plain rows.
+        num_proc: processes; the result does not depend on them.
 
     Returns:
         Rows of `input_ids`, `labels` (-100 where nothing is predicted) and, unless `attend_across_texts`,
@@ -240,7 +360,20 @@ def pack_texts(
         return rows
 
     # rows are closed after each 1,000 texts, so that a large set streams through memory
-    return texts.map(pack, batched=True, batch_size=1000, remove_columns=texts.column_names, desc=f"{name}: packing")
+    size, description = 1000, f"{name}: packing"
+    processes = _processes(num_proc, math.ceil(len(texts) / size))
+    if processes is None:
+        return texts.map(pack, batched=True, batch_size=size, remove_columns=texts.column_names, desc=description)
+    # `map` would deal the texts out in equal parts, which are no multiples of 1,000: deal out the thousands instead
+    begins = Dataset.from_dict({"begin": range(0, len(texts), size)})
+    return begins.map(
+        lambda batch: pack(texts[batch["begin"][0] : batch["begin"][0] + size]),
+        batched=True,
+        batch_size=1,
+        remove_columns=["begin"],
+        num_proc=processes,
+        desc=description,
+    )
 
 
 class TokenBudgetBatchSampler(Sampler[list[int]]):
@@ -303,75 +436,3 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
 
     def __len__(self) -> int:
         return len(self._batches(random.Random(0)))  # lengths alone decide how many
-
-
-def make_numbers(highest: int = 9999, held_out: int = 500, seed: int = 0) -> DatasetDict:
-    """Number words, `{"en": "forty-two", "de": "zweiundvierzig"}`, of 0 to `highest`; no number is in two splits."""
-    try:
-        from num2words import num2words
-    except ImportError as error:
-        raise ImportError("`embedded:numbers` needs num2words: pip install 'hf-scratch[demo]'.") from error
-    numbers = list(range(highest + 1))
-    random.Random(seed).shuffle(numbers)
-    pairs = [{"en": num2words(n, lang="en"), "de": num2words(n, lang="de")} for n in numbers]
-    return _split(pairs, held_out)
-
-
-_NAMES = ("Anna", "Ben", "Clara", "David", "Emma", "Finn", "Greta", "Hugo", "Ida", "Jonas", "Lena", "Max")
-_ANIMALS = ("cat", "dog", "duck", "fox", "frog", "hen", "mouse", "owl", "rabbit", "squirrel")
-_ADJECTIVES = ("brave", "clever", "funny", "gentle", "hungry", "little", "shy", "sleepy")
-_PLACES = ("in the garden", "by the river", "at the market", "on the hill", "near the old mill", "in the forest")
-_THINGS = ("a red ball", "a shiny key", "a warm hat", "a sweet apple", "a small boat", "a blue kite", "a paper star")
-_WEATHER = ("The sun was warm.", "It began to rain.", "The wind was strong.", "Snow lay on the ground.")
-_WISHES = ("wanted to play", "was looking for a friend", "could not find the way home", "wanted to help")
-_ENDINGS = (
-    "From that day on they were friends.",
-    "They shared it and went home happy.",
-    "In the evening they told everyone about it.",
-    "They laughed and danced until it was dark.",
-)
-
-
-def make_stories(stories: int = 3000, held_out: int = 150, seed: int = 0) -> DatasetDict:
-    """Short stories, `{"text": ...}`, from a small grammar of our own."""
-    rng = random.Random(seed)
-
-    def story() -> str:
-        name, animal, adjective = rng.choice(_NAMES), rng.choice(_ANIMALS), rng.choice(_ADJECTIVES)
-        place, thing = rng.choice(_PLACES), rng.choice(_THINGS)
-        opening = rng.choice((f"Once upon a time, {name} was {place}.", f"One day, {name} went for a walk {place}."))
-        article = "an" if adjective[0] in "aeiou" else "a"
-        meeting = f"{name} met {article} {adjective} {animal}. The {animal} {rng.choice(_WISHES)}."
-        middle = rng.choice((f"Together they found {thing}.", f"{name} gave the {animal} {thing}."))
-        speech = rng.choice((f'"Thank you," said the {animal}.', f'"Come with me," said {name}.'))
-        parts = [opening, rng.choice(_WEATHER), meeting, middle, speech, rng.choice(_ENDINGS)]
-        return " ".join(parts)
-
-    unique = list(dict.fromkeys(story() for _ in range(stories)))
-    return _split([{"text": text} for text in unique], held_out)
-
-
-def make_multiplication(digits: int = 2, held_out: int = 500, seed: int = 0) -> DatasetDict:
-    """All products of two numbers of `digits` digits, `{"text": "07*12=0084"}`: the task of gpt-playground.
-
-    A product that is held out is so in both orders.
-    """
-    factors = range(10**digits)
-    pairs = [(a, b) for a in factors for b in range(a + 1)]
-    random.Random(seed).shuffle(pairs)
-
-    def rows(pairs: list[tuple[int, int]]) -> Dataset:
-        orders = [order for a, b in pairs for order in dict.fromkeys(((a, b), (b, a)))]
-        texts = [f"{a:0{digits}}*{b:0{digits}}={a * b:0{2 * digits}}" for a, b in orders]
-        return Dataset.from_dict({"text": texts})
-
-    parts = {"test": pairs[:held_out], "validation": pairs[held_out : 2 * held_out], "train": pairs[2 * held_out :]}
-    return DatasetDict({name: rows(part) for name, part in parts.items()})
-
-
-def _split(rows: list[dict], held_out: int) -> DatasetDict:
-    return DatasetDict(
-        train=Dataset.from_list(rows[2 * held_out :]),
-        validation=Dataset.from_list(rows[:held_out]),
-        test=Dataset.from_list(rows[held_out : 2 * held_out]),
-    )

@@ -27,7 +27,6 @@ from benchmark_training import (
 from transformers import (
     AutoModelForCausalLM,
     AutoModelForSeq2SeqLM,
-    AutoTokenizer,
     GenerationConfig,
     MarianMTModel,
     PreTrainedModel,
@@ -38,6 +37,7 @@ from hf_scratch import (
     TranslationPipeline,
 )
 from hf_scratch.convert import from_article, to_gpt2, to_marian
+from hf_scratch.tokenization import load_tokenizer
 
 # generation
 
@@ -85,7 +85,7 @@ def load_translator(args: BenchmarkArguments):
         trainer.train()
         trainer.save_model()
         tokenizer.save_pretrained(folder)
-    model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(folder), load_tokenizer(folder)
     ids = {name: getattr(model.config, name) for name in ("pad_token_id", "eos_token_id", "decoder_start_token_id")}
     model.generation_config = GenerationConfig(**ids, max_length=64, num_beams=5, early_stopping=True)
     return model.eval(), tokenizer

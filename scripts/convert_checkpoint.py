@@ -15,14 +15,16 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel
+from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, PreTrainedModel
 
 from hf_scratch import convert
-from hf_scratch.arguments import parse_arguments, parse_pairs
+from hf_scratch.arguments import parse_arguments
 from hf_scratch.checkpoints import check_output_dir, load_checkpoint
 from hf_scratch.errors import command, preparation
 from hf_scratch.models.base import share_weights
 from hf_scratch.presets import PRESETS
+from hf_scratch.recipes import parse_pairs
+from hf_scratch.tokenization import check_json_files, load_tokenizer
 
 IN = {"gpt2": convert.from_gpt2, "marian": convert.from_marian}
 OUT = {"gpt2": (convert.to_gpt2, AutoModelForCausalLM), "marian": (convert.to_marian, AutoModelForSeq2SeqLM)}
@@ -93,6 +95,7 @@ def run(args: ConversionArguments) -> PreTrainedModel:
     if args.source in PRESETS:
         hyperparameters = parse_pairs(args.hyperparameters, "hyperparameters")
         return convert.from_article(args.source, read_state_dict(args.input), **hyperparameters)
+    check_json_files(args.input)
     if args.source is not None:
         return IN[args.source](args.input)
     to_target, auto_class = OUT[args.target]
@@ -108,7 +111,7 @@ def main():
     share_weights(Path(args.output_dir))
     if args.source not in PRESETS:
         try:
-            AutoTokenizer.from_pretrained(args.input).save_pretrained(args.output_dir)
+            load_tokenizer(args.input).save_pretrained(args.output_dir)
         except (OSError, ValueError, ImportError) as error:
             print(f"No tokenizer was copied: {str(error).splitlines()[0]}")
     print(f"{type(model).__name__} with {model.num_parameters():,} parameters is in {args.output_dir}.")

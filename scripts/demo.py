@@ -12,12 +12,13 @@ import sys
 from pathlib import Path
 
 import torch
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
+from transformers import AutoModelForSeq2SeqLM, pipeline
 
 import hf_scratch  # noqa: F401  registers the models
 from hf_scratch.data import load_splits
 from hf_scratch.errors import command, preparation
 from hf_scratch.plots import plot_attention, plot_positional_encoding
+from hf_scratch.tokenization import load_tokenizer
 
 SCRIPTS = Path(__file__).parent
 CARDS = SCRIPTS.parent / "model_cards"
@@ -50,7 +51,7 @@ def draw_attention(folder: Path, source: str) -> str:
     """The last decoder layer's attention over the source."""
     # only eager attention gives its weights
     model = AutoModelForSeq2SeqLM.from_pretrained(folder, attn_implementation="eager")
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer = load_tokenizer(folder)
     inputs = tokenizer(source, return_tensors="pt")
     output_ids = model.generate(**inputs)
     with torch.no_grad():

@@ -9,7 +9,7 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM
 
 import hf_scratch  # noqa: F401  registers the models
 from hf_scratch.arguments import parse_arguments
@@ -17,7 +17,7 @@ from hf_scratch.checkpoints import load_checkpoint
 from hf_scratch.data import load_splits, take_texts
 from hf_scratch.errors import command, preparation
 from hf_scratch.evaluation import evaluate_answers, evaluate_language_model
-from hf_scratch.tokenization import check_fits, report_unknown
+from hf_scratch.tokenization import check_fits, load_tokenizer, report_unknown
 
 
 @dataclass
@@ -47,8 +47,8 @@ def main():
         if args.max_samples is not None:
             rows = rows.select(range(min(args.max_samples, len(rows))))
         model = load_checkpoint(AutoModelForCausalLM, args.model, dtype=args.dtype).to(args.device)
-        tokenizer = AutoTokenizer.from_pretrained(args.model)
-        check_fits(tokenizer, model.config.vocab_size)
+        tokenizer = load_tokenizer(args.model)
+        check_fits(tokenizer, model.config)
     report_unknown(tokenizer, rows["text"], args.test_file)
     result = evaluate_language_model(model, tokenizer, rows["text"], args.batch_size, args.block_size, args.stride)
     if args.answer_after is not None:

@@ -9,7 +9,7 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+from transformers import AutoModelForSeq2SeqLM
 
 import hf_scratch  # noqa: F401  registers the models
 from hf_scratch.arguments import parse_arguments
@@ -17,7 +17,7 @@ from hf_scratch.checkpoints import load_checkpoint
 from hf_scratch.data import load_splits, take_pairs
 from hf_scratch.errors import command, preparation
 from hf_scratch.evaluation import evaluate_translation, write_lines
-from hf_scratch.tokenization import check_fits
+from hf_scratch.tokenization import check_fits, load_tokenizer
 
 
 @dataclass
@@ -47,8 +47,8 @@ def main():
         if args.max_samples is not None:
             rows = rows.select(range(min(args.max_samples, len(rows))))
         model = load_checkpoint(AutoModelForSeq2SeqLM, args.model, dtype=args.dtype).to(args.device).eval()
-        tokenizer = AutoTokenizer.from_pretrained(args.model)
-        check_fits(tokenizer, model.config.vocab_size)
+        tokenizer = load_tokenizer(args.model)
+        check_fits(tokenizer, model.config)
     result, hypotheses = evaluate_translation(
         model,
         tokenizer,

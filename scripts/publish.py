@@ -21,13 +21,14 @@ import torch
 from demo import draw_attention
 from results_translation import load_runs
 from sample_stories import sample_stories
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
 import hf_scratch  # registers the models
 from hf_scratch.data import load_splits
 from hf_scratch.errors import command, preparation
 from hf_scratch.plots import plot_attention, plot_learning_curve, plot_runs
+from hf_scratch.tokenization import load_tokenizer
 
 MODELS = Path(hf_scratch.__file__).parent / "models"
 SENTENCE = "A little girl in a red dress throws a ball to her dog in the park."
@@ -88,7 +89,7 @@ def draw_self_attention(folder: Path, text: str) -> None:
     """The last layer's attention of a text over itself."""
     # only eager attention gives its weights
     model = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager", dtype="float32").eval()
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer = load_tokenizer(folder)
     inputs = tokenizer(text, return_tensors="pt")
     tokens = [tokenizer.decode([i]) for i in inputs["input_ids"][0]]
     plot_attention(model(**inputs, output_attentions=True).attentions[-1][0], tokens, tokens, str(folder))
@@ -120,7 +121,7 @@ def main():
         auto_class = AutoModelForCausalLM if is_gpt else AutoModelForSeq2SeqLM
         auto_class.from_pretrained(last, dtype=args.dtype).save_pretrained(args.folder)
         link_code(args.folder)
-        AutoTokenizer.from_pretrained(last).save_pretrained(args.folder)
+        load_tokenizer(last).save_pretrained(args.folder)
         plot_learning_curve(recorded["log"], str(args.folder))
         if is_gpt:
             draw_self_attention(args.folder, STORY)

@@ -9,10 +9,11 @@ from pathlib import Path
 from huggingface_hub import EvalResult, ModelCardData
 from results_translation import changes, load_runs, table, training_table
 from sample_stories import choose, measure
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM
 
 import hf_scratch  # noqa: F401  registers the models
 from hf_scratch.data import load_splits, take_texts
+from hf_scratch.tokenization import load_tokenizer
 
 LLAMA2_C_LOSS = 1.072  # nats a token of its 15 M model, on a vocabulary of 32,000 (llama2.c's README)
 
@@ -22,7 +23,7 @@ def language_model_figures(folder: Path, dataset: str) -> dict[str, str]:
     splits = load_splits(dataset)
     texts = list(take_texts(splits["validation"], "text", "validation")["text"])
     train = list(take_texts(splits["train"], "text", "train")["text"])
-    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder).eval(), load_tokenizer(folder)
     dtype = str(model.dtype).removeprefix("torch.")
     wide = AutoModelForCausalLM.from_pretrained(folder, dtype="float32").eval()
     validation_stories = measure(wide, tokenizer, texts)

@@ -10,11 +10,12 @@ import yaml
 from huggingface_hub import EvalResult, ModelCardData
 from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
+from transformers import AutoModelForSeq2SeqLM, pipeline
 
 import hf_scratch  # noqa: F401  registers the models
 from hf_scratch.data import load_splits, take_pairs
 from hf_scratch.evaluation import evaluate_translation, score_translations
+from hf_scratch.tokenization import load_tokenizer
 
 ROOT = Path(__file__).parents[1]
 SENTENCES = (
@@ -81,7 +82,7 @@ def translation_figures(folder: Path, dataset: str) -> dict[str, str]:
     test, held_out = (take_pairs(splits[name], "en", "de", name) for name in ("test", "validation"))
     references = list(test["target"])
     model = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer = load_tokenizer(folder)
     own_penalty = model.generation_config.length_penalty
     evaluated = {
         penalty: [

@@ -5,9 +5,10 @@ import json
 from pathlib import Path
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+from transformers import AutoModelForCausalLM, GenerationConfig
 
 from hf_scratch.evaluation import evaluate_language_model
+from hf_scratch.tokenization import load_tokenizer
 
 PROMPTS = (
     "Once upon a time, there was a little girl named Mia.",
@@ -81,7 +82,7 @@ def sample_stories(folder: Path, texts: list[str]) -> None:
     Args:
         texts: the validation stories, which sampled ones are to repeat themselves no more than.
     """
-    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder).eval(), load_tokenizer(folder)
     settings = []
     for temperature in TEMPERATURES:
         for top_p in TOP_PS:

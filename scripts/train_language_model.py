@@ -10,7 +10,6 @@ import logging
 
 from transformers import (
     AutoModelForCausalLM,
-    AutoTokenizer,
     GenerationConfig,
     TrainingArguments,
     default_data_collator,
@@ -27,7 +26,7 @@ from hf_scratch.errors import command, preparation
 from hf_scratch.evaluation import evaluate_answers, evaluate_language_model
 from hf_scratch.plots import plot_learning_curve
 from hf_scratch.runs import on_main_process, open_run
-from hf_scratch.tokenization import check_fits, report_unknown, train_tokenizer
+from hf_scratch.tokenization import check_fits, load_first_tokenizer, report_unknown, train_tokenizer
 from hf_scratch.training import (
     LanguageModelTrainer,
     check_validation_data,
@@ -48,9 +47,8 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
     check_validation_data(args, splits)
 
     def make_tokenizer():
-        saved = checkpoint or model_args.tokenizer_name or model_args.model_name_or_path
-        if saved is not None:
-            return AutoTokenizer.from_pretrained(saved)
+        if (tokenizer := load_first_tokenizer(model_args, checkpoint)) is not None:
+            return tokenizer
         kind = model_args.tokenizer_kind or "bpe"
         return train_tokenizer(
             texts["train"]["text"], kind, model_args.vocab_size, data_args.block_size, add_eos=False
@@ -79,7 +77,7 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
             attn_implementation=model_args.attn_implementation,
         )
         model = ScratchGPTForCausalLM(config)
-    check_fits(tokenizer, model.config.vocab_size)
+    check_fits(tokenizer, model.config)
     if checkpoint is not None:
         check_same_weights(model, checkpoint)
     model.generation_config = GenerationConfig(

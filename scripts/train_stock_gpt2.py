@@ -10,7 +10,6 @@ train_language_model.py; `config_overrides` are GPT2Config's.
 """
 
 from transformers import (
-    AutoTokenizer,
     GPT2Config,
     GPT2LMHeadModel,
     Trainer,
@@ -27,6 +26,7 @@ from hf_scratch.errors import command, preparation
 from hf_scratch.evaluation import evaluate_language_model
 from hf_scratch.plots import plot_learning_curve
 from hf_scratch.runs import open_run
+from hf_scratch.tokenization import load_tokenizer
 from hf_scratch.training import ResumableTrainerMixin, prepare_arguments, save_final_model
 
 
@@ -49,7 +49,7 @@ def main():
         with preparation():
             splits = load_from_arguments(data_args, model_args.cache_dir)
             texts = {name: take_texts(rows, data_args.text_column, name) for name, rows in splits.items()}
-            tokenizer = AutoTokenizer.from_pretrained(model_args.tokenizer_name)
+            tokenizer = load_tokenizer(model_args.tokenizer_name)
             packed = {
                 name: pack_texts(rows, tokenizer, data_args.block_size, attend_across_texts=True, name=name)
                 for name, rows in texts.items()

@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 from transformers import (
     AutoModelForSeq2SeqLM,
-    AutoTokenizer,
     DataCollatorForSeq2Seq,
     GenerationConfig,
     Seq2SeqTrainingArguments,
@@ -30,7 +29,7 @@ from hf_scratch.evaluation import evaluate_translation, write_lines
 from hf_scratch.metrics import SacreBleu
 from hf_scratch.plots import plot_learning_curve
 from hf_scratch.runs import on_main_process, open_run
-from hf_scratch.tokenization import check_fits, report_unknown, train_tokenizer
+from hf_scratch.tokenization import check_fits, load_first_tokenizer, report_unknown, train_tokenizer
 from hf_scratch.training import (
     TranslationTrainer,
     check_validation_data,
@@ -52,9 +51,8 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
     check_validation_data(args, splits)
 
     def make_tokenizer():
-        saved = checkpoint or model_args.tokenizer_name or model_args.model_name_or_path
-        if saved is not None:
-            return AutoTokenizer.from_pretrained(saved)
+        if (tokenizer := load_first_tokenizer(model_args, checkpoint)) is not None:
+            return tokenizer
         texts = [*pairs["train"]["source"], *pairs["train"]["target"]]
         longest = max(data_args.max_source_length, data_args.max_target_length)
         kind = model_args.tokenizer_kind or "joint"
@@ -84,7 +82,7 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
             attn_implementation=model_args.attn_implementation,
         )
         model = ScratchTransformerForConditionalGeneration(config)
-    check_fits(tokenizer, model.config.vocab_size)
+    check_fits(tokenizer, model.config)
     if checkpoint is not None:
         check_same_weights(model, checkpoint)
     model.generation_config = GenerationConfig(

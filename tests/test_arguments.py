@@ -40,6 +40,16 @@ def test_no_recipe_is_needed():
         (["{folder}/list.yaml"], "must be a mapping"),
         (["{folder}/broken.yaml"], "cannot be read"),
         (["recipe.txt"], "must be a .yaml or .json file"),
+        (["{folder}"], "is a folder"),
+        (["{folder}/latin.yaml"], "is not UTF-8 text (byte 6)"),
+        (["{folder}/word.yaml"], "`learning_rate` must be a number, got 'fast'"),
+        (["{folder}/values.yaml"], "`block_size` takes one value, not this list"),
+        (["{folder}/nothing.yaml"], "`block_size` has no value"),
+        (["{folder}/fraction.yaml"], "`block_size` must be a whole number, got 32.5"),
+        (["{folder}/choice.yaml"], "`eval_strategy` must be one of no, steps, epoch; got 'daily'"),
+        (["{folder}/twice.yaml"], "line 2: 'seed' is given twice"),
+        (["{folder}/twice.json"], "'seed' is given twice"),
+        (["{folder}/tag.yaml"], "line 1: the tag !!python/object/apply:os.system is not allowed"),
         (["--blok_siz", "3"], "there is no argument --blok_siz. Did you mean --block_size?"),
         (["--block_size", "many"], "--block_size"),
         (["{folder}/small.yaml", "stray"], "unexpected: stray"),
@@ -49,9 +59,54 @@ def test_bad_usage_is_one_line(args, message, recipe, tmp_path, capsys):
     (tmp_path / "wrong.yaml").write_text("blok_size: 32\n")
     (tmp_path / "list.yaml").write_text("- 1\n")
     (tmp_path / "broken.yaml").write_text("a: [\n")
+    (tmp_path / "latin.yaml").write_bytes("seed: ü".encode("latin-1"))
+    (tmp_path / "word.yaml").write_text("learning_rate: fast\n")
+    (tmp_path / "values.yaml").write_text("block_size: [1, 2]\n")
+    (tmp_path / "nothing.yaml").write_text("block_size:\n")
+    (tmp_path / "fraction.yaml").write_text("block_size: 32.5\n")
+    (tmp_path / "choice.yaml").write_text("eval_strategy: daily\n")
+    (tmp_path / "twice.yaml").write_text("seed: 1\nseed: 2\n")
+    (tmp_path / "twice.json").write_text('{"seed": 1, "seed": 2}')
+    (tmp_path / "tag.yaml").write_text("run_name: !!python/object/apply:os.system [ls]\n")
     with pytest.raises(SystemExit):
         parse_arguments(*TYPES, args=[arg.format(folder=tmp_path) for arg in args])
-    assert message in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert message in error
+    assert len(error.splitlines()) == 2  # the usage stands before it
+
+
+def test_a_recipes_numbers_and_words_are_those_of_yaml_1_2(recipe):
+    recipe.write_text(
+        "learning_rate: 1e-3\nblock_size: 64.0\nsave_strategy: no\nrun_name: 7\n"
+        "config_overrides:\n  layer_norm_eps: 1e-6\nlr_scheduler_kwargs: {}\nuse_cpu: true\n"
+    )
+    (model_args, data_args, args), _ = parse_arguments(*TYPES, args=[str(recipe)])
+    assert (args.learning_rate, data_args.block_size, args.save_strategy, args.run_name) == (1e-3, 64, "no", "7")
+    assert model_args.config_overrides == {"layer_norm_eps": 1e-6}
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--learning_rate", "nan"], "`learning_rate` must be 0 or more, got nan"),
+        (["--max_train_samples", "0"], "`max_train_samples` must be 1 or more, got 0"),
+        (["--max_minutes", "nan"], "`max_minutes` must be above 0, got nan"),
+        (["--adam_beta2", "1"], "`adam_beta2` must be 0 or more, and below 1"),
+        (["--save_steps", "-1"], "`save_steps` must be above 0"),
+        (["--num_train_epochs", "0"], "nothing to train"),
+        (["--lr_scheduler_type", "cosine", "--lr_scheduler_kwargs", '{"cycles": 1}'], "`lr_scheduler_type` cosine: "),
+        (["--lr_scheduler_kwargs", "cycles"], "`lr_scheduler_kwargs` must be JSON or a mapping"),
+    ],
+)
+def test_a_number_out_of_its_range_is_named(flags, message, recipe):
+    with pytest.raises(ValueError, match=message):
+        parse_arguments(*TYPES, args=[str(recipe), *flags])
+
+
+def test_a_path_begins_at_the_home_folder(recipe, monkeypatch):
+    monkeypatch.setenv("HOME", "/home/someone")
+    (_, data_args, args), _ = parse_arguments(*TYPES, args=[str(recipe), "--train_file=~/a", "--output_dir=~/b"])
+    assert (data_args.train_file, args.output_dir) == ("/home/someone/a", "/home/someone/b")
 
 
 def test_overrides_in_each_form():
@@ -69,3 +124,9 @@ def test_a_wrong_override_is_named_with_the_nearest():
         parse_overrides("hiden_size=16", ScratchGPTConfig)
     with pytest.raises(ValueError, match="must be JSON or a=1,b=2; got 'hidden_size'"):
         parse_overrides("hidden_size", ScratchGPTConfig)
+    with pytest.raises(ValueError, match="'architectures', which is not for the user to set"):
+        parse_overrides("architectures=[1]", ScratchGPTConfig)
+    with pytest.raises(ValueError, match=r"the tag !!python/name:os\.system is not allowed"):
+        parse_overrides("hidden_act=!!python/name:os.system x", ScratchGPTConfig)
+    with pytest.raises(ValueError, match="'hidden_size' is given twice"):
+        parse_overrides("hidden_size=1,hidden_size=2", ScratchGPTConfig)

@@ -3,6 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
+from hf_scratch import ScratchGPTConfig, ScratchTransformerConfig
 from hf_scratch.tokenization import check_fits, count_unknown, report_unknown, train_tokenizer
 
 TEXTS = ["Once upon a time, a cat sat.", "Eine Katze saß.\nDann lief sie weg.", "1 + 2 = 3"] * 4
@@ -76,6 +77,9 @@ def test_bad_input_is_named(kwargs, message):
 
 
 def test_a_tokenizer_that_does_not_fit_the_model_is_refused():
-    check_fits(BYTE_LEVEL["bpe"], len(BYTE_LEVEL["bpe"]))
+    check_fits(BYTE_LEVEL["bpe"], ScratchGPTConfig(vocab_size=len(BYTE_LEVEL["bpe"])))
     with pytest.raises(ValueError, match=r"tokens, but the model's `vocab_size` is 100"):
-        check_fits(BYTE_LEVEL["bpe"], 100)
+        check_fits(BYTE_LEVEL["bpe"], ScratchGPTConfig(vocab_size=100))
+    separate = {"vocab_size": 400, "decoder_vocab_size": 100, "share_encoder_decoder_embeddings": False}
+    with pytest.raises(ValueError, match=r"tokens, but the model's `vocab_size` is 100"):
+        check_fits(BYTE_LEVEL["bpe"], ScratchTransformerConfig(**separate, tie_word_embeddings=False))

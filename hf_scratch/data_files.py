@@ -1,0 +1,176 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""Load files and folders of rows with datasets; where that fails, say which file and line is at fault."""
+
+import codecs
+import gzip
+import json
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import datasets
+from datasets import DatasetDict, load_dataset
+
+from .errors import describe
+from .recipes import parse_json
+
+TEXT_FILES = (".json", ".jsonl", ".csv", ".tsv", ".txt")
+LONGEST_EXCERPT = 40  # characters of a faulty line
+_SURROGATE = "has half of a surrogate pair, such as \\ud800, which is no character"
+
+
+def load_files(files: dict[str, str], cache_dir: str | None = None) -> DatasetDict:
+    """Load JSON or JSON-lines files, which may be compressed by gzip.
+
+    Args:
+        files: the file of each split.
+
+    Raises:
+        ValueError: a file that is not UTF-8, not JSON, empty, or of other columns than the first; with its line.
+        FileNotFoundError: a file that is not there.
+    """
+    files = {split: str(Path(file).expanduser()) for split, file in files.items()}
+    for split, file in files.items():
+        path = Path(file)
+        if path.is_dir():
+            raise ValueError(f"`{split}_file` is {file!r}, which is a folder: give it as `dataset_name`.")
+        if not path.is_file():
+            raise FileNotFoundError(f"`{split}_file` is {file!r}, but there is no such file.")
+        if path.stat().st_size == 0:
+            raise ValueError(f"`{split}_file` ({file}) is empty.")
+        if fault := find_encoding_fault(path):
+            raise ValueError(f"`{split}_file` ({file}): {fault}.")
+    with _quiet():
+        try:
+            return load_dataset("json", data_files=files, cache_dir=cache_dir)
+        except Exception as error:  # of whatever library reads the file
+            for split, file in files.items():
+                if fault := find_fault(Path(file)):
+                    raise ValueError(f"`{split}_file` ({file}): {fault}.") from error
+            raise ValueError(_explain(error, [Path(file) for file in files.values()])) from error
+
+
+def load_folder(folder: str, config_name: str | None = None, cache_dir: str | None = None) -> DatasetDict:
+    """Load a folder that is laid out like a Hub dataset: its splits are known by their files' names.
+
+    Raises:
+        ValueError: a folder without data files, or with a file that cannot be read.
+    """
+    paths = sorted(path for path in Path(folder).rglob("*") if path.is_file() and path.suffix in TEXT_FILES)
+    for path in paths:
+        if fault := find_encoding_fault(path):
+            raise ValueError(f"`dataset_name` ({folder}), {path.relative_to(folder)}: {fault}.")
+    with _quiet():
+        try:
+            return load_dataset(folder, config_name, cache_dir=cache_dir)
+        except Exception as error:  # of whatever library reads the files
+            paths = [path for path in paths if path.suffix in (".json", ".jsonl")]
+            for path in paths:
+                if fault := find_fault(path):
+                    raise ValueError(f"`dataset_name` ({folder}), {path.relative_to(folder)}: {fault}.") from error
+            raise ValueError(f"`dataset_name` ({folder}): {_explain(error, paths)}") from error
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the library's own log of what it cannot read."""
+    verbosity = datasets.logging.get_verbosity()
+    datasets.logging.set_verbosity(datasets.logging.CRITICAL)
+    try:
+        yield
+    finally:
+        datasets.logging.set_verbosity(verbosity)
+
+
+def _explain(error: BaseException, paths: list[Path]) -> str:
+    cause = error
+    while cause.__cause__ is not None:
+        cause = cause.__cause__
+    message = describe(cause)
+    if "column names don't match" in message:
+        columns = "; ".join(f"{path.name} has {', '.join(_columns(path))}" for path in paths)
+        return f"The files have different columns: {columns}. Give all the same."
+    if "corresponds to no data" in message:
+        return f"There are no rows in {', '.join(str(path) for path in paths)}."
+    return message
+
+
+def find_encoding_fault(path: Path) -> str | None:
+    """What is wrong with a file that is not UTF-8 text, with its line: the readers do not all look."""
+    try:
+        with _open(path) as file:
+            for number, line in enumerate(file, start=1):
+                try:
+                    line.decode("utf-8")
+                except UnicodeDecodeError as error:
+                    if number == 1 and line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+                        return "it is UTF-16 text. Save it as UTF-8"
+                    return f"line {number} is not UTF-8 text (byte {error.start} of it). Save the file as UTF-8"
+    except (OSError, EOFError, zlib.error) as error:
+        return f"it cannot be read ({describe(error)})"
+    return None
+
+
+def find_fault(path: Path) -> str | None:
+    """What is wrong with a JSON or JSON-lines file that cannot be read, e.g. "line 3 is not one JSON object: 'a'"."""
+    with _open(path) as file:
+        start = file.read(1)
+        if start == b"[":
+            return _find_fault_in_json(start + file.read())
+    with _open(path) as file:
+        rows = 0
+        for number, line in enumerate(file, start=1):
+            line = line.decode("utf-8-sig").strip()
+            if line and (fault := _find_fault_in_line(line)):
+                return f"line {number} {fault}"
+            rows += bool(line.strip("{} "))
+        return None if rows else "it has no rows"
+
+
+def _open(path: Path):
+    with path.open("rb") as file:
+        compressed = file.read(2) == b"\x1f\x8b"
+    return gzip.open(path) if compressed else path.open("rb")
+
+
+def _find_fault_in_json(content: bytes) -> str | None:
+    try:
+        rows = parse_json(content.decode("utf-8"))
+    except ValueError as error:
+        return f"it is not JSON ({error})"
+    fault = next((i for i, row in enumerate(rows) if not isinstance(row, dict)), None)
+    if fault is not None:
+        return f'row {fault}, counted from 0, is not an object such as {{"text": "..."}}'
+    broken = next((i for i, row in enumerate(rows) if _has_lone_surrogate(row)), None)
+    return f"row {broken}, counted from 0, {_SURROGATE}" if broken is not None else None
+
+
+def _find_fault_in_line(text: str) -> str | None:
+    try:
+        row = parse_json(text)
+    except ValueError as error:
+        reason = f"{error.msg}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else error
+        excerpt = text if len(text) <= LONGEST_EXCERPT else text[:LONGEST_EXCERPT] + "..."
+        return f"is not one JSON object: {excerpt!r} ({reason})"
+    if not isinstance(row, dict):
+        return f'is not a JSON object such as {{"text": "..."}}: {str(row)[:LONGEST_EXCERPT]!r}'
+    return _SURROGATE if _has_lone_surrogate(row) else None
+
+
+def _has_lone_surrogate(value) -> bool:
+    if isinstance(value, dict):
+        return any(_has_lone_surrogate(item) for pair in value.items() for item in pair)
+    if isinstance(value, list):
+        return any(_has_lone_surrogate(item) for item in value)
+    return isinstance(value, str) and any("\ud800" <= char <= "\udfff" for char in value)
+
+
+def _columns(path: Path) -> list[str]:
+    with _open(path) as file:
+        try:
+            row = parse_json(file.readline().decode("utf-8-sig"))
+        except ValueError:  # JSON over several lines
+            return ["others"]
+    row = row[0] if isinstance(row, list) and row else row
+    return list(row) if isinstance(row, dict) else ["others"]

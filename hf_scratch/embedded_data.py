@@ -1,0 +1,85 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""Data sets that need no network: number words, small stories, and products of two numbers."""
+
+import random
+
+from datasets import Dataset, DatasetDict
+
+
+def make_numbers(highest: int = 9999, held_out: int = 500, seed: int = 0) -> DatasetDict:
+    """Number words, `{"en": "forty-two", "de": "zweiundvierzig"}`, of 0 to `highest`; no number is in two splits."""
+    try:
+        from num2words import num2words
+    except ImportError as error:
+        raise ImportError("`embedded:numbers` needs num2words: pip install 'hf-scratch[demo]'.") from error
+    numbers = list(range(highest + 1))
+    random.Random(seed).shuffle(numbers)
+    pairs = [{"en": num2words(n, lang="en"), "de": num2words(n, lang="de")} for n in numbers]
+    return _split(pairs, held_out)
+
+
+_NAMES = ("Anna", "Ben", "Clara", "David", "Emma", "Finn", "Greta", "Hugo", "Ida", "Jonas", "Lena", "Max")
+_ANIMALS = ("cat", "dog", "duck", "fox", "frog", "hen", "mouse", "owl", "rabbit", "squirrel")
+_ADJECTIVES = ("brave", "clever", "funny", "gentle", "hungry", "little", "shy", "sleepy")
+_PLACES = ("in the garden", "by the river", "at the market", "on the hill", "near the old mill", "in the forest")
+_THINGS = ("a red ball", "a shiny key", "a warm hat", "a sweet apple", "a small boat", "a blue kite", "a paper star")
+_WEATHER = ("The sun was warm.", "It began to rain.", "The wind was strong.", "Snow lay on the ground.")
+_WISHES = ("wanted to play", "was looking for a friend", "could not find the way home", "wanted to help")
+_ENDINGS = (
+    "From that day on they were friends.",
+    "They shared it and went home happy.",
+    "In the evening they told everyone about it.",
+    "They laughed and danced until it was dark.",
+)
+
+
+def make_stories(stories: int = 3000, held_out: int = 150, seed: int = 0) -> DatasetDict:
+    """Short stories, `{"text": ...}`, from a small grammar of our own."""
+    rng = random.Random(seed)
+
+    def story() -> str:
+        name, animal, adjective = rng.choice(_NAMES), rng.choice(_ANIMALS), rng.choice(_ADJECTIVES)
+        place, thing = rng.choice(_PLACES), rng.choice(_THINGS)
+        opening = rng.choice((f"Once upon a time, {name} was {place}.", f"One day, {name} went for a walk {place}."))
+        article = "an" if adjective[0] in "aeiou" else "a"
+        meeting = f"{name} met {article} {adjective} {animal}. The {animal} {rng.choice(_WISHES)}."
+        middle = rng.choice((f"Together they found {thing}.", f"{name} gave the {animal} {thing}."))
+        speech = rng.choice((f'"Thank you," said the {animal}.', f'"Come with me," said {name}.'))
+        parts = [opening, rng.choice(_WEATHER), meeting, middle, speech, rng.choice(_ENDINGS)]
+        return " ".join(parts)
+
+    unique = list(dict.fromkeys(story() for _ in range(stories)))
+    return _split([{"text": text} for text in unique], held_out)
+
+
+def make_multiplication(digits: int = 2, held_out: int = 500, seed: int = 0) -> DatasetDict:
+    """All products of two numbers of `digits` digits, `{"text": "07*12=0084"}`: the task of gpt-playground.
+
+    A product that is held out is so in both orders.
+    """
+    factors = range(10**digits)
+    pairs = [(a, b) for a in factors for b in range(a + 1)]
+    random.Random(seed).shuffle(pairs)
+
+    def rows(pairs: list[tuple[int, int]]) -> Dataset:
+        orders = [order for a, b in pairs for order in dict.fromkeys(((a, b), (b, a)))]
+        texts = [f"{a:0{digits}}*{b:0{digits}}={a * b:0{2 * digits}}" for a, b in orders]
+        return Dataset.from_dict({"text": texts})
+
+    parts = {"test": pairs[:held_out], "validation": pairs[held_out : 2 * held_out], "train": pairs[2 * held_out :]}
+    return DatasetDict({name: rows(part) for name, part in parts.items()})
+
+
+def _split(rows: list[dict], held_out: int) -> DatasetDict:
+    return DatasetDict(
+        train=Dataset.from_list(rows[2 * held_out :]),
+        validation=Dataset.from_list(rows[:held_out]),
+        test=Dataset.from_list(rows[held_out : 2 * held_out]),
+    )
+
+
+EMBEDDED = {
+    "embedded:numbers": make_numbers,
+    "embedded:stories": make_stories,
+    "embedded:multiplication": make_multiplication,
+}
