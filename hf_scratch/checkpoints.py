@@ -6,6 +6,7 @@ import logging
 import os
 import re
 import shutil
+import zipfile
 from pathlib import Path
 
 import torch
@@ -195,8 +196,26 @@ def _named_checkpoint(path: str, output_dir: str) -> tuple[Path, dict]:
     except DamagedFolderError as error:
         raise UserError(f"{error}. Resume from another checkpoint.") from error
     if facts is None:
-        logger.warning(f"{checkpoint} has no {MANIFEST}: whether it is whole cannot be checked.")
+        logger.warning(f"{checkpoint} has no {MANIFEST}: only whether its files can be read is checked.")
+        _check_readable(checkpoint)
     return checkpoint, facts or {}
+
+
+def _check_readable(folder: Path) -> None:
+    """Raise UserError for the first file of a checkpoint that is cut short or damaged, as far as its format tells."""
+    for path in sorted(folder.iterdir()):
+        try:
+            if path.suffix in (".pt", ".pth", ".bin"):  # what torch saves is a zip archive
+                with zipfile.ZipFile(path) as archive:
+                    if (part := archive.testzip()) is not None:
+                        raise zipfile.BadZipFile(f"{part} in it is damaged")
+            elif path.suffix == ".safetensors":
+                with safe_open(path, framework="pt"):
+                    pass
+            elif path.suffix == ".json":
+                json.loads(path.read_text(encoding="utf-8"))
+        except (zipfile.BadZipFile, SafetensorError, ValueError) as error:
+            raise UserError(f"{path} is cut short or damaged ({error}). Resume from another checkpoint.") from error
 
 
 def _step(checkpoint: Path) -> int:

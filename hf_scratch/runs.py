@@ -3,6 +3,7 @@
 
 import errno
 import os
+import pickle
 import shlex
 import signal
 import sys
@@ -35,7 +36,7 @@ def open_run(args: TrainingArguments) -> Iterator[str | None]:
 
     Raises:
         UserError: another run holds the folder; `args.resume_from_checkpoint` does not fit what is in it (see
-            `choose_checkpoint`); or the disk became full during the run.
+            `choose_checkpoint`), or holds code; or the disk became full during the run.
         SystemExit: 143 after SIGTERM, 130 after Ctrl-C. The command to go on is printed.
     """
     with ExitStack() as stack:
@@ -45,6 +46,11 @@ def open_run(args: TrainingArguments) -> Iterator[str | None]:
             yield checkpoint
         except KeyboardInterrupt:
             raise SystemExit(128 + signal.SIGINT) from None
+        except pickle.UnpicklingError:  # torch's own message advises to run the code
+            raise UserError(
+                f"A file of the checkpoint {checkpoint} is a pickle that holds more than tensors. It is refused, "
+                "because loading it could run code. Resume from a checkpoint that you trained yourself."
+            ) from None
         except Exception as error:
             if not is_disk_full(error):
                 raise

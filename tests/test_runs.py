@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from test_training import make_trainer  # noqa: F401  a fixture
 from transformers import EarlyStoppingCallback, Seq2SeqTrainingArguments, TrainerCallback
 
@@ -109,11 +110,38 @@ def test_a_named_checkpoint_is_checked(tmp_path):
 
 @pytest.mark.parametrize("part", ["model.safetensors", "optimizer.pt", "scheduler.pt", "trainer_state.json"])
 def test_a_checkpoint_without_a_manifest_needs_all_its_parts(tmp_path, part):
-    folder = make_checkpoint(tmp_path / "run", 2, manifest=False)
+    folder = tmp_path / "run" / "checkpoint-2"
+    folder.mkdir(parents=True)
+    save_file({"weight": torch.ones(3)}, folder / "model.safetensors")
+    for name in ("optimizer.pt", "scheduler.pt", "rng_state.pth"):
+        torch.save({"state": torch.ones(3)}, folder / name)
+    (folder / "trainer_state.json").write_text('{"global_step": 2}')
     assert choose_checkpoint(arguments(tmp_path / "new", str(folder))) == str(folder)
+    content = (folder / part).read_bytes()
+    (folder / part).write_bytes(content[: len(content) // 2])
+    with pytest.raises(UserError, match=rf"{part} is cut short or damaged"):
+        choose_checkpoint(arguments(tmp_path / "new", str(folder)))
     (folder / part).unlink()
     with pytest.raises(UserError, match="training cannot go on from it"):
         choose_checkpoint(arguments(tmp_path / "new", str(folder)))
+
+
+class Payload:
+    def __reduce__(self):
+        return print, ("this ran",)
+
+
+def test_a_checkpoint_with_code_in_it_is_refused(make_trainer, capsys):  # noqa: F811
+    trainer = make_trainer(max_steps=2, save_strategy="steps", save_steps=1)
+    trainer.train()
+    first = whole_checkpoints(trainer.args.output_dir)[0]
+    torch.save(Payload(), first / "optimizer.pt")
+    other = make_trainer(max_steps=2)
+    other.args.output_dir += "-2"
+    with pytest.raises(UserError, match="a pickle that holds more than tensors") as caught, open_run(other.args):
+        other.train(resume_from_checkpoint=str(first))
+    assert "weights_only" not in str(caught.value)
+    assert "this ran" not in capsys.readouterr().out
 
 
 def test_another_number_of_processes_needs_the_same_rows_per_update(tmp_path):
