@@ -244,6 +244,11 @@ def _check_resumable(checkpoint: Path, facts: dict, args: TrainingArguments) -> 
             + f". Start {saved} processes"
             + (", or change `per_device_train_batch_size` or `gradient_accumulation_steps`." if batch else ".")
         )
+    if saved != now:
+        logger.warning(
+            f"{checkpoint} was saved by {saved} processes and this run has {now}: its updates see the same rows, but "
+            "dropout draws other numbers."
+        )
 
 
 def check_same_weights(model: PreTrainedModel, checkpoint: str) -> None:
