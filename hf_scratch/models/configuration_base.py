@@ -68,10 +68,10 @@ def check_heads(config: PreTrainedConfig, name: str, width: str) -> None:
         )
 
 
-def check_choice(config: PreTrainedConfig, name: str, choices) -> None:
+def check_choice(config: PreTrainedConfig, name: str, choices: tuple) -> None:
     """Raise ValueError unless the field is one of `choices`."""
     if getattr(config, name) not in choices:
-        raise ValueError(f"`{name}` must be one of {', '.join(sorted(choices))}; got {getattr(config, name)!r}.")
+        raise ValueError(f"`{name}` must be {' or '.join(map(repr, choices))}, got {getattr(config, name)!r}.")
 
 
 def check_token_ids(config: PreTrainedConfig, names: tuple[str, ...], vocab_size: int) -> None:
