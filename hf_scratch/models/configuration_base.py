@@ -74,6 +74,13 @@ def check_choice(config: PreTrainedConfig, name: str, choices: tuple) -> None:
         raise ValueError(f"`{name}` must be {' or '.join(map(repr, choices))}, got {getattr(config, name)!r}.")
 
 
+def check_scale(config: PreTrainedConfig, *names: str) -> None:
+    """Raise ValueError unless the fields are greater than 0 and at most 1; nan is neither."""
+    for name in names:  # transformers 5.17's `interval` ignores a lower bound of 0
+        if not 0 < getattr(config, name) <= 1:
+            raise ValueError(f"`{name}` must be greater than 0 and at most 1, got {getattr(config, name)}.")
+
+
 def check_token_ids(config: PreTrainedConfig, names: tuple[str, ...], vocab_size: int) -> None:
     """Raise ValueError for a special token's id that has no row in the embedding, and for an empty list of ids."""
     for name in names:
