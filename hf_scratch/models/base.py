@@ -222,7 +222,8 @@ def make_position_ids(
     """Positions (batch or 1, length): those given, or 0, 1, ... on from where the cache ends.
 
     Raises:
-        ValueError: the tokens, and those of the cache before them, need more than `max_position_embeddings`.
+        ValueError: the tokens, and those of the cache before them, need more than `max_position_embeddings`; or a
+            negative position.
     """
     length, longest = inputs_embeds.shape[1], config.max_position_embeddings
     # a StaticCache's length is a tensor: no Python branch on it, and its own size bounds it
@@ -231,7 +232,11 @@ def make_position_ids(
     if position_ids is None:
         position_ids = (torch.arange(length, device=inputs_embeds.device) + past_length).unsqueeze(0)
     elif not is_torchdynamo_compiling():  # packed or left-padded rows count from 0 within a row
-        end = int(position_ids.max()) + 1 if position_ids.device.type == "cpu" and position_ids.numel() else 0
+        is_readable = position_ids.device.type == "cpu" and position_ids.numel()
+        first, last = (int(x) for x in position_ids.aminmax()) if is_readable else (0, -1)
+        if first < 0:
+            raise ValueError(f"`position_ids` holds {first}, but positions count from 0.")
+        end = last + 1
     if not is_torchdynamo_compiling() and end > longest:
         raise ValueError(
             f"The input is {end} tokens long, but `max_position_embeddings` of this model is {longest}. Shorten "

@@ -68,10 +68,17 @@ def check_heads(config: PreTrainedConfig, name: str, width: str) -> None:
         )
 
 
-def check_choice(config: PreTrainedConfig, name: str, choices) -> None:
+def check_choice(config: PreTrainedConfig, name: str, choices: tuple) -> None:
     """Raise ValueError unless the field is one of `choices`."""
     if getattr(config, name) not in choices:
-        raise ValueError(f"`{name}` must be one of {', '.join(sorted(choices))}; got {getattr(config, name)!r}.")
+        raise ValueError(f"`{name}` must be {' or '.join(map(repr, choices))}, got {getattr(config, name)!r}.")
+
+
+def check_scale(config: PreTrainedConfig, *names: str) -> None:
+    """Raise ValueError unless the fields are greater than 0 and at most 1; nan is neither."""
+    for name in names:  # transformers 5.17's `interval` ignores a lower bound of 0
+        if not 0 < getattr(config, name) <= 1:
+            raise ValueError(f"`{name}` must be greater than 0 and at most 1, got {getattr(config, name)}.")
 
 
 def check_token_ids(config: PreTrainedConfig, names: tuple[str, ...], vocab_size: int) -> None:

@@ -2,12 +2,13 @@
 """ScratchGPT's configuration."""
 
 from huggingface_hub.dataclasses import strict
-from transformers.utils.type_validators import activation_fn_key, interval, positive_int_field, probability
+from transformers.utils.type_validators import activation_fn_key, positive_int_field, probability
 
 from .configuration_base import (
     ScratchConfig,
     check_choice,
     check_heads,
+    check_scale,
     check_size,
     check_token_ids,
     count_attention_weights,
@@ -76,7 +77,7 @@ class ScratchGPTConfig(ScratchConfig):
     max_position_embeddings: int = positive_int_field(default=1024)
     hidden_act: str = activation_fn_key(default="gelu")
     norm_first: bool = True
-    layer_norm_eps: float = interval(min=0.0, max=1.0, exclude_min=True)(default=1e-5)
+    layer_norm_eps: float = 1e-5
     attention_bias: bool = True
     attention_output_bias: bool = True
     lm_head_bias: bool = False
@@ -87,7 +88,7 @@ class ScratchGPTConfig(ScratchConfig):
     embedding_dropout: float | int = probability(default=0.0)
     hidden_dropout: float | int = probability(default=0.0)
     attention_dropout: float | int = probability(default=0.0)
-    initializer_range: float = interval(min=0.0, max=1.0, exclude_min=True)(default=0.02)
+    initializer_range: float = 0.02
     use_cache: bool = True
     tie_word_embeddings: bool = True
     pad_token_id: int | None = None
@@ -107,6 +108,7 @@ class ScratchGPTConfig(ScratchConfig):
         """Part of `@strict` validation."""
         check_choice(self, "position_embedding_type", ("learned", "sinusoidal"))
         check_choice(self, "is_encoder_decoder", (False,))
+        check_scale(self, "layer_norm_eps", "initializer_range")
         check_token_ids(self, ("pad_token_id", "bos_token_id", "eos_token_id"), self.vocab_size)
         sizes = ("vocab_size", "hidden_size", "num_attention_heads", "head_dim", "intermediate_size")
         check_size(self, ("num_hidden_layers",), (*sizes, "max_position_embeddings"))

@@ -2,12 +2,13 @@
 """ScratchTransformer's configuration."""
 
 from huggingface_hub.dataclasses import strict
-from transformers.utils.type_validators import activation_fn_key, interval, positive_int_field, probability
+from transformers.utils.type_validators import activation_fn_key, positive_int_field, probability
 
 from .configuration_base import (
     ScratchConfig,
     check_choice,
     check_heads,
+    check_scale,
     check_size,
     check_token_ids,
     count_attention_weights,
@@ -98,7 +99,7 @@ class ScratchTransformerConfig(ScratchConfig):
     decoder_ffn_dim: int = positive_int_field(default=2048)
     activation_function: str = activation_fn_key(default="relu")
     norm_first: bool = False
-    layer_norm_eps: float = interval(min=0.0, max=1.0, exclude_min=True)(default=1e-5)
+    layer_norm_eps: float = 1e-5
     attention_bias: bool = True
     attention_output_bias: bool = True
     lm_head_bias: bool = False
@@ -139,8 +140,7 @@ class ScratchTransformerConfig(ScratchConfig):
         check_choice(self, "position_embedding_type", ("learned", "sinusoidal"))
         check_choice(self, "initializer", ("xavier_uniform", "normal"))
         check_choice(self, "is_encoder_decoder", (True,))
-        if not 0 < self.init_std <= 1:
-            raise ValueError(f"`init_std` must be greater than 0 and at most 1, got {self.init_std}.")
+        check_scale(self, "layer_norm_eps", "init_std")
         check_token_ids(self, ("pad_token_id",), min(self.vocab_size, self.decoder_vocab_size))
         check_token_ids(self, ("bos_token_id", "eos_token_id", "decoder_start_token_id"), self.decoder_vocab_size)
         sizes = ("vocab_size", "decoder_vocab_size", "d_model", "head_dim", "v_head_dim", "max_position_embeddings")
