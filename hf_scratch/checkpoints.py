@@ -34,7 +34,7 @@ def load_checkpoint(model_class, path: str, **kwargs) -> PreTrainedModel:
         if not config_file.is_file():
             raise FileNotFoundError(f"{path!r} holds no model: there is no config.json in it.")
         try:
-            json.loads(config_file.read_text())
+            json.loads(config_file.read_text(encoding="utf-8"))
         except json.JSONDecodeError as error:
             raise ValueError(f"{config_file} is not whole: {error}.") from error
         for weights in folder.glob("*.safetensors"):

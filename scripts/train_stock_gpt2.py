@@ -21,7 +21,7 @@ from transformers import (
 from hf_scratch.arguments import LanguageModelArguments, ModelArguments, parse_arguments, parse_overrides
 from hf_scratch.cards import write_language_model_card
 from hf_scratch.checkpoints import new_run
-from hf_scratch.data import load_from_arguments, pack_texts, take_texts
+from hf_scratch.data import describe_split, load_from_arguments, pack_texts, take_texts
 from hf_scratch.errors import command, preparation
 from hf_scratch.evaluation import evaluate_language_model
 from hf_scratch.plots import plot_learning_curve
@@ -42,10 +42,13 @@ def main():
         overrides = parse_overrides(model_args.config_overrides, GPT2Config)
     with preparation(), new_run(args) as checkpoint:
         splits = load_from_arguments(data_args, model_args.cache_dir)
-        texts = {name: take_texts(rows, data_args.text_column, name) for name, rows in splits.items()}
+        texts = {
+            name: take_texts(rows, data_args.text_column, describe_split(data_args, name))
+            for name, rows in splits.items()
+        }
         tokenizer = load_tokenizer(model_args.tokenizer_name)
         packed = {
-            name: pack_texts(rows, tokenizer, data_args.block_size, attend_across_texts=True, name=name)
+            name: pack_texts(rows, tokenizer, data_args.block_size, True, name, data_args.preprocessing_num_workers)
             for name, rows in texts.items()
         }
         ids = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
@@ -54,7 +57,7 @@ def main():
         model=GPT2LMHeadModel(config),
         args=args,
         train_dataset=packed["train"],
-        eval_dataset=packed["validation"],
+        eval_dataset=packed.get("validation"),
         data_collator=default_data_collator,
         processing_class=tokenizer,
         callbacks=[TrainingTime(), *stopping_callbacks(data_args, args)],
@@ -63,10 +66,12 @@ def main():
     trainer.save_model()
     trainer.save_state()
     if args.should_save:
-        saved = GPT2LMHeadModel.from_pretrained(args.output_dir).to(args.device)  # without autocast
-        validation = evaluate_language_model(saved, tokenizer, texts["validation"]["text"])
-        trainer.log_metrics("validation", validation)
         plot_learning_curve(trainer.state.log_history, args.output_dir)
+        validation = {}
+        if "validation" in texts:
+            saved = GPT2LMHeadModel.from_pretrained(args.output_dir).to(args.device)  # without autocast
+            validation = evaluate_language_model(saved, tokenizer, texts["validation"]["text"])
+            trainer.log_metrics("validation", validation)
         write_language_model_card(trainer, data_args, recipe, validation, {})
 
 

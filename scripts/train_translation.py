@@ -22,7 +22,16 @@ from hf_scratch import ScratchTransformerConfig, ScratchTransformerForConditiona
 from hf_scratch.arguments import ModelArguments, TranslationArguments, parse_arguments, parse_overrides
 from hf_scratch.cards import write_translation_card
 from hf_scratch.checkpoints import load_first_model, new_run
-from hf_scratch.data import PairsWithBPEDropout, load_from_arguments, take_pairs, tokenize_pairs
+from hf_scratch.data import (
+    PairsWithBPEDropout,
+    check_lengths,
+    count_cut,
+    count_tokens,
+    describe_split,
+    load_from_arguments,
+    take_pairs,
+    tokenize_pairs,
+)
 from hf_scratch.errors import command, preparation
 from hf_scratch.evaluation import evaluate_translation, write_lines
 from hf_scratch.metrics import SacreBleu
@@ -40,12 +49,16 @@ logger = logging.getLogger("train_translation")
 
 
 def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str | None):
-    """The trainer, and the pairs of each split."""
+    """The trainer, the pairs of each split, and what was cut of them."""
     model = load_first_model(AutoModelForSeq2SeqLM, model_args, config_overrides)
     with args.main_process_first(desc="data and tokenizer"):
         splits = load_from_arguments(data_args, model_args.cache_dir)
         source_lang, target_lang = data_args.source_lang, data_args.target_lang
-        pairs = {name: take_pairs(rows, source_lang, target_lang, name) for name, rows in splits.items()}
+        workers = data_args.preprocessing_num_workers
+        pairs = {
+            name: take_pairs(rows, source_lang, target_lang, describe_split(data_args, name), workers)
+            for name, rows in splits.items()
+        }
         saved = model_args.tokenizer_name or model_args.model_name_or_path
         if checkpoint is not None or not args.should_save:
             saved = args.output_dir  # of the run to resume, or just written by the main process
@@ -60,10 +73,13 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
             tokenizer = train_tokenizer(texts, kind, model_args.vocab_size, longest, add_eos=True)
         if args.should_save:
             tokenizer.save_pretrained(args.output_dir)
+        limits = (data_args.max_source_length, data_args.max_target_length)
         encoded = {
-            name: tokenize_pairs(rows, tokenizer, data_args.max_source_length, data_args.max_target_length, name)
+            name: tokenize_pairs(rows, tokenizer, *limits, name, workers)
             for name, rows in pairs.items()
+            if name != "test"  # translated uncut
         }
+    cut = {name: count_cut(rows, name, *limits) for name, rows in encoded.items()}
     for name, rows in pairs.items():
         report_unknown(tokenizer, [*rows["source"], *rows["target"]], name)
 
@@ -83,12 +99,26 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
         )
         model = ScratchTransformerForConditionalGeneration(config)
     check_fits(tokenizer, model.config)
+    name_languages(model.config, source_lang, target_lang)
+    longest = getattr(model.config, "max_position_embeddings", None)
+    for name, rows in encoded.items():
+        advice = "Lower `max_source_length` and `max_target_length`, or raise `max_position_embeddings`."
+        check_lengths(rows["length"], longest, f"pairs of {describe_split(data_args, name)}", advice)
+    if longest is not None and (args.generation_max_length or 0) > longest:
+        raise ValueError(
+            f"`generation_max_length` is {args.generation_max_length}, but the model has {longest} positions "
+            "(`max_position_embeddings`). Lower the one, or raise the other."
+        )
+    if "test" in pairs:
+        lengths = count_tokens(pairs["test"]["source"], tokenizer)
+        advice = "Shorten or remove them, or raise `max_position_embeddings`."
+        check_lengths(lengths, longest, f"sources of {describe_split(data_args, 'test')}", advice)
     model.generation_config = GenerationConfig(
         pad_token_id=model.config.pad_token_id,
         bos_token_id=model.config.bos_token_id,
         eos_token_id=model.config.eos_token_id,
         decoder_start_token_id=model.config.decoder_start_token_id,
-        max_length=data_args.max_target_length,
+        max_length=min(data_args.max_target_length, longest or data_args.max_target_length),
         num_beams=data_args.num_beams,
         length_penalty=data_args.length_penalty,
         early_stopping=data_args.num_beams > 1,
@@ -110,7 +140,6 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
 
     train_dataset = encoded["train"]
     if data_args.bpe_dropout:
-        limits = (data_args.max_source_length, data_args.max_target_length)
         train_dataset = PairsWithBPEDropout(pairs["train"], train_dataset, tokenizer, data_args.bpe_dropout, *limits)
     trainer = TranslationTrainer(
         model=model,
@@ -124,7 +153,18 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
         max_tokens_per_batch=data_args.max_tokens_per_batch,
         r_drop_alpha=data_args.r_drop_alpha,
     )
-    return trainer, pairs
+    return trainer, pairs, cut
+
+
+def name_languages(config, source_lang: str, target_lang: str) -> None:
+    """Write the pair into the model's config: its card, and Moses' rules in its evaluation, follow it."""
+    if source_lang == target_lang:
+        logger.warning(f"`source_lang` and `target_lang` are both {source_lang!r}: the model learns to copy.")
+    for field, lang in (("source_lang", source_lang), ("target_lang", target_lang)):
+        before = getattr(config, field, None)
+        if before not in (None, lang):
+            logger.warning(f"The model's `{field}` was {before!r}; it is {lang!r} from now on.")
+        setattr(config, field, lang)
 
 
 @command
@@ -139,7 +179,7 @@ def main():
             raise ValueError("`source_lang` and `target_lang` must be given, e.g. --source_lang en --target_lang de.")
         config_overrides = parse_overrides(model_args.config_overrides, ScratchTransformerConfig)
     with preparation(), new_run(args) as checkpoint:
-        trainer, pairs = prepare(model_args, data_args, args, config_overrides, checkpoint)
+        trainer, pairs, cut = prepare(model_args, data_args, args, config_overrides, checkpoint)
     tokenizer = trainer.processing_class
 
     result = trainer.train(resume_from_checkpoint=checkpoint)
@@ -155,6 +195,8 @@ def main():
     trainer.save_state()
     if args.should_save:
         test = {}
+        plot_learning_curve(trainer.state.log_history, args.output_dir)
+        write_translation_card(trainer, data_args, recipe, metrics, test, cut)  # the test may fail yet
         if "test" in pairs:
             rows = pairs["test"]
             saved = AutoModelForSeq2SeqLM.from_pretrained(args.output_dir).to(args.device)  # without autocast
@@ -162,8 +204,7 @@ def main():
             trainer.log_metrics("test", test)
             trainer.save_metrics("test", test)
             write_lines(Path(args.output_dir, "test_translations.txt"), translations)
-        plot_learning_curve(trainer.state.log_history, args.output_dir)
-        write_translation_card(trainer, data_args, recipe, metrics, test)
+            write_translation_card(trainer, data_args, recipe, metrics, test, cut)
         print(f"The model, its curve and its card are in {args.output_dir}")
 
 

@@ -37,7 +37,7 @@ def test_a_truncated_checkpoint_is_named(tmp_path):
     weights.write_bytes(weights.read_bytes()[:-1000])
     with pytest.raises(ValueError, match=r"model\.safetensors is cut short or damaged"):
         load_checkpoint(AutoModelForCausalLM, str(tmp_path))
-    (tmp_path / "config.json").write_text("{")
+    (tmp_path / "config.json").write_text("{", encoding="utf-8")
     with pytest.raises(ValueError, match=r"config\.json is not whole"):
         load_checkpoint(AutoModelForCausalLM, str(tmp_path))
 

@@ -21,7 +21,7 @@ ROWS = [{"en": "a cat", "de": "eine Katze"}, {"en": "a dog", "de": "ein Hund"}]
 
 
 def write(path, rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return str(path)
 
 
@@ -85,7 +85,7 @@ def test_a_wrong_source_is_named(kwargs, message):
 
 
 def test_an_empty_file_is_named(tmp_path):
-    (tmp_path / "train.jsonl").write_text("")
+    (tmp_path / "train.jsonl").write_text("", encoding="utf-8")
     with pytest.raises(ValueError, match=r"`train_file` \(.*train.jsonl\) is empty"):
         load_splits(train_file=str(tmp_path / "train.jsonl"))
 
