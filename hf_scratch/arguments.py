@@ -218,6 +218,28 @@ class _Parser(HfArgumentParser):
         super().error(" ".join(message.split()))
 
 
+def check_evaluation(args: Any, *positive: str) -> None:
+    """Check an evaluation script's arguments: what it would fail on only after all is evaluated, too.
+
+    Args:
+        positive: more arguments that must be 1 or more.
+
+    Raises:
+        ValueError: a number out of its range, an unknown device or dtype, or a file that cannot be written.
+    """
+    check_at_least(args, 1, "batch_size", "max_samples", *positive)
+    if args.dtype not in ("float32", "bfloat16", "float16"):
+        raise ValueError(f"`dtype` must be float32, bfloat16 or float16; got {args.dtype!r}.")
+    try:
+        torch.zeros(1, device=args.device)
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"`device` is {args.device!r}: {str(error).splitlines()[0]}") from error
+    for name in ("json", "output_file"):
+        path = getattr(args, name, None)
+        if path is not None and (os.path.isdir(path) or not os.path.isdir(os.path.dirname(path) or ".")):
+            raise ValueError(f"`{name}` is {path!r}, but there is no folder for it, or it is a folder itself.")
+
+
 def parse_arguments(*dataclass_types: type, args: list[str] | None = None) -> tuple[tuple, str]:
     """Parse `[recipe.yaml] [--flag value ...]`.
 

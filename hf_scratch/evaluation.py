@@ -19,16 +19,18 @@ def evaluate_translation(
     sources: Sequence[str],
     references: Sequence[str],
     batch_size: int = 64,
+    target_lang: str | None = None,
     **generate_kwargs,
 ) -> tuple[dict, list[str]]:
     """Translate `sources` and compare with `references`.
 
     Args:
+        target_lang: the references' language, for Moses' rules. Default: the config's `target_lang`; where it has
+            none, there is no "bleu_moses".
         generate_kwargs: `num_beams`, `length_penalty` and whatever else `generate()` takes.
 
     Returns:
-        What `score_translations` returns with "sentences" and "seconds", and the translations. The target's language
-        is the config's `target_lang`.
+        What `score_translations` returns with "sentences" and "seconds", and the translations.
     """
     translator = TranslationPipeline(model=model, tokenizer=tokenizer, device=model.device)
     start = time.perf_counter()
@@ -43,13 +45,14 @@ def evaluate_translation(
                 hypotheses[i] = record["translation_text"]
             progress.update(len(rows))
     seconds = time.perf_counter() - start
-    scores = score_translations(hypotheses, references, model.config.target_lang)
+    target_lang = target_lang or getattr(model.config, "target_lang", None)
+    scores = score_translations(hypotheses, references, target_lang)
     return {**scores, "sentences": len(hypotheses), "seconds": seconds}, hypotheses
 
 
 def write_lines(path: Path, texts: Sequence[str]) -> None:
     """One text a line, so that line n answers line n of the source."""
-    path.write_text("".join(" ".join(text.splitlines()) + "\n" for text in texts))
+    path.write_text("".join(" ".join(text.splitlines()) + "\n" for text in texts), encoding="utf-8")
 
 
 def score_translations(hypotheses: Sequence[str], references: Sequence[str], language: str | None = None) -> dict:
@@ -80,6 +83,22 @@ def score_translations(hypotheses: Sequence[str], references: Sequence[str], lan
     }
 
 
+def choose_windows(config, block_size: int | None, stride: int | None) -> tuple[int, int]:
+    """`block_size` and `stride` of `evaluate_language_model`, with their defaults.
+
+    Raises:
+        ValueError: windows longer than the model's positions, or a stride that leaves gaps.
+    """
+    longest = config.max_position_embeddings
+    block_size = block_size or longest
+    if block_size > longest:
+        raise ValueError(f"`block_size` is {block_size}, but the model has {longest} positions.")
+    stride = stride or max(block_size // 2, 1)
+    if not 0 < stride < block_size:
+        raise ValueError(f"`stride` must be between 1 and `block_size` - 1 ({block_size - 1}), got {stride}.")
+    return block_size, stride
+
+
 @torch.inference_mode()
 def evaluate_language_model(
     model: PreTrainedModel,
@@ -100,10 +119,7 @@ def evaluate_language_model(
         `{"loss": nats a token, "perplexity", "bits_per_byte", "tokens", "seconds"}`. The end token's cost is counted
         in; bytes are those of the texts in UTF-8.
     """
-    block_size = block_size or model.config.max_position_embeddings
-    stride = stride or block_size // 2
-    if not 0 < stride < block_size:
-        raise ValueError(f"`stride` must be between 1 and `block_size` - 1 ({block_size - 1}), got {stride}.")
+    block_size, stride = choose_windows(model.config, block_size, stride)
     start = time.perf_counter()
     windows = []  # text, its window's ids, how many of the last ones are counted
     for text, ids in enumerate(tokenizer(list(texts), verbose=False)["input_ids"]):
@@ -142,6 +158,16 @@ def evaluate_language_model(
     }
 
 
+def check_answers(texts: Sequence[str], separator: str, name: str = "the texts") -> None:
+    """Raise ValueError for a text without the separator of question and answer; `name` is what the texts are."""
+    without = next((i for i, text in enumerate(texts) if separator not in text), None)
+    if without is not None:
+        raise ValueError(
+            f"`answer_after` is {separator!r}, which is not in row {without}, counted from 0, of {name}: "
+            f"{texts[without][:80]!r}."
+        )
+
+
 @torch.inference_mode()
 def evaluate_answers(
     model: PreTrainedModel, tokenizer, texts: Sequence[str], separator: str, batch_size: int = 200
@@ -157,9 +183,7 @@ def evaluate_answers(
     Raises:
         ValueError: a text without the separator.
     """
-    without = next((text for text in texts if separator not in text), None)
-    if without is not None:
-        raise ValueError(f"`answer_after` is {separator!r}, which is not in the text {without!r}.")
+    check_answers(texts, separator)
     model.eval()
     questions = [text[: text.index(separator) + len(separator)] for text in texts]
     right = 0

@@ -252,7 +252,7 @@ def plot_growth(results: list[dict], path: Path) -> None:
 
 
 def describe_machine(args: BenchmarkArguments) -> dict[str, Any]:
-    cpu = re.search(r"model name\s*: (.+)", Path("/proc/cpuinfo").read_text())
+    cpu = re.search(r"model name\s*: (.+)", Path("/proc/cpuinfo").read_text(encoding="utf-8"))
     return {
         "cpu": cpu[1] if cpu else platform.machine(),
         "cores": os.cpu_count(),
@@ -284,7 +284,7 @@ def main():
 
     def save():  # after each case: what is measured is kept if a later one fails
         report["machine"]["minutes"] = round((time.perf_counter() - start) / 60, 1)
-        (output_dir / "benchmark.json").write_text(json.dumps(report, indent=2) + "\n")
+        (output_dir / "benchmark.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
 
     for case in dict.fromkeys(row.case for row in rows):
         report["rows"] += fill_rows([row for row in rows if row.case is case], args)

@@ -58,7 +58,10 @@ def generate_gpt_article(args: BenchmarkArguments) -> Case:
     paths = list(Path(args.articles).glob("000_*.txt"))
     if not paths:
         return Case({}, missing=f"there is no article 000 in {args.articles}")
-    code, space = "\n".join(re.findall(r"```python\n(.*?)```", paths[0].read_text(), flags=re.DOTALL)), {}
+    code, space = (
+        "\n".join(re.findall(r"```python\n(.*?)```", paths[0].read_text(encoding="utf-8"), flags=re.DOTALL)),
+        {},
+    )
     exec(code, space)
     sizes = {"n_layer": 6, "n_head": 4, "embedding_dim": 256, "vocab_size": VOCABULARY, "block_size": LENGTH}
     theirs = space["GPT"](**sizes).eval()

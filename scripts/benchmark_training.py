@@ -205,7 +205,7 @@ def compare_loss_curves(name: str, rows: int, length: int, *_, steps: int = 30) 
 
 
 def read_status(name: str) -> float:
-    return int(re.search(rf"{name}:\s+(\d+) kB", Path("/proc/self/status").read_text())[1]) / 1024
+    return int(re.search(rf"{name}:\s+(\d+) kB", Path("/proc/self/status").read_text(encoding="utf-8"))[1]) / 1024
 
 
 def run_steps(name: str, rows: int, length: int, training: bool, steps: int, threads: int, **fields):
@@ -225,7 +225,7 @@ def run_steps(name: str, rows: int, length: int, training: bool, steps: int, thr
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     before, times = read_status("VmRSS"), []
-    Path("/proc/self/clear_refs").write_text("5")  # VmHWM starts again from here
+    Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")  # VmHWM starts again from here
     for _ in range(steps):
         start = time.perf_counter()
         step()

@@ -12,11 +12,11 @@ from pathlib import Path
 from transformers import AutoModelForCausalLM
 
 import hf_scratch  # noqa: F401  registers the models
-from hf_scratch.arguments import parse_arguments
+from hf_scratch.arguments import check_evaluation, parse_arguments
 from hf_scratch.checkpoints import load_checkpoint
 from hf_scratch.data import load_splits, take_texts
 from hf_scratch.errors import command, preparation
-from hf_scratch.evaluation import evaluate_answers, evaluate_language_model
+from hf_scratch.evaluation import check_answers, choose_windows, evaluate_answers, evaluate_language_model
 from hf_scratch.tokenization import check_fits, load_tokenizer, report_unknown
 
 
@@ -43,18 +43,22 @@ class EvaluationArguments:
 def main():
     with preparation():
         (args,), _ = parse_arguments(EvaluationArguments)
+        check_evaluation(args, "block_size", "stride")
         rows = take_texts(load_splits(test_file=args.test_file)["test"], args.text_column, args.test_file)
         if args.max_samples is not None:
             rows = rows.select(range(min(args.max_samples, len(rows))))
         model = load_checkpoint(AutoModelForCausalLM, args.model, dtype=args.dtype).to(args.device)
         tokenizer = load_tokenizer(args.model)
         check_fits(tokenizer, model.config)
+        choose_windows(model.config, args.block_size, args.stride)
+        if args.answer_after is not None:
+            check_answers(rows["text"], args.answer_after, args.test_file)
     report_unknown(tokenizer, rows["text"], args.test_file)
     result = evaluate_language_model(model, tokenizer, rows["text"], args.batch_size, args.block_size, args.stride)
     if args.answer_after is not None:
         result |= evaluate_answers(model, tokenizer, rows["text"], args.answer_after)
     if args.json:
-        Path(args.json).write_text(json.dumps(result, indent=2) + "\n")
+        Path(args.json).write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
     print(json.dumps(result, indent=2))
 
 

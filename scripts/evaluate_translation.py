@@ -6,18 +6,21 @@ python scripts/evaluate_translation.py --model DIR --test_file F.jsonl --source_
 """
 
 import json
+import logging
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from transformers import AutoModelForSeq2SeqLM
 
 import hf_scratch  # noqa: F401  registers the models
-from hf_scratch.arguments import parse_arguments
+from hf_scratch.arguments import check_evaluation, check_finite, parse_arguments
 from hf_scratch.checkpoints import load_checkpoint
-from hf_scratch.data import load_splits, take_pairs
+from hf_scratch.data import check_lengths, count_tokens, load_splits, take_pairs
 from hf_scratch.errors import command, preparation
 from hf_scratch.evaluation import evaluate_translation, write_lines
 from hf_scratch.tokenization import check_fits, load_tokenizer
+
+logger = logging.getLogger("evaluate_translation")
 
 
 @dataclass
@@ -38,10 +41,21 @@ class EvaluationArguments:
     json: str | None = field(default=None, metadata={"help": "Write the figures here."})
 
 
+def warn_of_other_languages(config, source_lang: str, target_lang: str) -> None:
+    """Log a warning where the model was trained on another pair, or source and target are one language."""
+    trained = (getattr(config, "source_lang", None), getattr(config, "target_lang", None))
+    if None not in trained and trained != (source_lang, target_lang):
+        logger.warning(f"The model translates {'-'.join(trained)}, but is evaluated as {source_lang}-{target_lang}.")
+    if source_lang == target_lang:
+        logger.warning(f"`source_lang` and `target_lang` are both {source_lang!r}.")
+
+
 @command
 def main():
     with preparation():
         (args,), _ = parse_arguments(EvaluationArguments)
+        check_evaluation(args, "num_beams")
+        check_finite(args, "length_penalty")
         rows = load_splits(test_file=args.test_file)["test"]
         rows = take_pairs(rows, args.source_lang, args.target_lang, args.test_file)
         if args.max_samples is not None:
@@ -49,19 +63,24 @@ def main():
         model = load_checkpoint(AutoModelForSeq2SeqLM, args.model, dtype=args.dtype).to(args.device).eval()
         tokenizer = load_tokenizer(args.model)
         check_fits(tokenizer, model.config)
+        warn_of_other_languages(model.config, args.source_lang, args.target_lang)
+        longest = getattr(model.config, "max_position_embeddings", None)
+        lengths = count_tokens(rows["source"], tokenizer)
+        check_lengths(lengths, longest, f"sources of {args.test_file}", "Shorten or remove them.")
     result, hypotheses = evaluate_translation(
         model,
         tokenizer,
         rows["source"],
         rows["target"],
         args.batch_size,
+        args.target_lang,
         num_beams=args.num_beams,
         length_penalty=args.length_penalty,
     )
     if args.output_file:
         write_lines(Path(args.output_file), hypotheses)
     if args.json:
-        Path(args.json).write_text(json.dumps(result, indent=2) + "\n")
+        Path(args.json).write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
     print(json.dumps(result, indent=2))
 
 

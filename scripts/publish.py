@@ -60,8 +60,8 @@ def join(runs: list[dict]) -> dict:
 def record(runs: list[Path], folder: Path, name: str) -> dict:
     """Keep what a training did and said: its `run.json`, and its translations of the test set if it has some."""
     folder.mkdir(parents=True, exist_ok=True)
-    joined = join([json.loads((run / "run.json").read_text()) for run in runs])
-    (folder / f"{name}.json").write_text(json.dumps(joined, indent=1) + "\n")
+    joined = join([json.loads((run / "run.json").read_text(encoding="utf-8")) for run in runs])
+    (folder / f"{name}.json").write_text(json.dumps(joined, indent=1) + "\n", encoding="utf-8")
     if (runs[-1] / "test_translations.txt").is_file():
         shutil.copyfile(runs[-1] / "test_translations.txt", folder / f"{name}.txt")
     return joined

@@ -45,14 +45,14 @@ def main(args: Sequence[str] | None = None) -> int:
         if options.only not in (None, name):
             continue
         folder = options.cards / name
-        template = Template((SCRIPTS / "cards" / f"{name}.md").read_text())
+        template = Template((SCRIPTS / "cards" / f"{name}.md").read_text(encoding="utf-8"))
         card = template.substitute(compute(folder, getattr(options, dataset)))
         path = folder / "README.md"
         if options.write:
-            path.write_text(card)
+            path.write_text(card, encoding="utf-8")
             print(f"results: wrote {path}")
             continue
-        differences = compare(path.read_text(), card)
+        differences = compare(path.read_text(encoding="utf-8"), card)
         wrong += bool(differences)
         print("\n".join([*differences, f"results: {name} is {'NOT ' if differences else ''}what its files compute"]))
     return int(wrong > 0)

@@ -42,7 +42,7 @@ def language_model_figures(folder: Path, dataset: str) -> dict[str, str]:
         ]
         for name, run in runs.items()
     ]
-    samples = json.loads((folder / "stories.json").read_text())
+    samples = json.loads((folder / "stories.json").read_text(encoding="utf-8"))
     settings = [{**setting, **measure(wide, tokenizer, setting["texts"])} for setting in samples["settings"]]
     chosen = choose(settings, validation_stories["repetition"])
     if {name: chosen[name] for name in samples["chosen"]} != samples["chosen"]:

@@ -37,7 +37,7 @@ def table(header: list[str], rows: list[list]) -> str:
 
 def load_runs(folder: Path) -> dict[str, dict]:
     """The runs that a card tells of, by name: `run.json` of each."""
-    return {path.stem: json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))}
+    return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))}
 
 
 def changes(command: str) -> str:
@@ -48,7 +48,7 @@ def changes(command: str) -> str:
     flags = dict(zip(words[::2], words[1::2], strict=True))
     for name in ("dataset_name", "output_dir", "use_cpu", "bf16", "eval_steps", "save_steps", "save_total_limit"):
         flags.pop(f"--{name}", None)
-    for name, value in yaml.safe_load((ROOT / recipe).read_text()).items():
+    for name, value in yaml.safe_load((ROOT / recipe).read_text(encoding="utf-8")).items():
         if flags.get(f"--{name}") == str(value):
             del flags[f"--{name}"]
     return " ".join(f"`{name} {value}`" for name, value in flags.items())
@@ -95,7 +95,7 @@ def translation_figures(folder: Path, dataset: str) -> dict[str, str]:
     scores, _ = evaluated[own_penalty][1]
 
     runs = load_runs(folder / "records")
-    texts = {path.stem: path.read_text().splitlines() for path in (folder / "records").glob("*.txt")}
+    texts = {path.stem: path.read_text(encoding="utf-8").splitlines() for path in (folder / "records").glob("*.txt")}
     seeds = [name for name in runs if name.startswith("seed")]
     results = {name: score_translations(texts[name], references, "de") for name in seeds}
     measured = [

@@ -95,6 +95,6 @@ def sample_stories(folder: Path, texts: list[str]) -> None:
     stories = [continue_prompts(model, tokenizer, **chosen, seed=seed) for seed in (1, 2, 3)]
     settings = [{name: setting[name] for name in ("temperature", "top_p", "texts")} for setting in settings]
     result = {"prompts": PROMPTS, "settings": settings, "chosen": chosen, "stories": stories}
-    (folder / "stories.json").write_text(json.dumps(result, indent=1) + "\n")
+    (folder / "stories.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     config = model.generation_config.to_dict()
     GenerationConfig(**{**config, **chosen, "do_sample": True, "top_k": 0}).save_pretrained(folder)

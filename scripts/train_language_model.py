@@ -21,9 +21,9 @@ from hf_scratch.arguments import LanguageModelArguments, ModelArguments, parse_a
 from hf_scratch.callbacks import stopping_callbacks
 from hf_scratch.cards import write_language_model_card
 from hf_scratch.checkpoints import check_same_weights, load_first_model
-from hf_scratch.data import load_from_arguments, pack_texts, take_texts
+from hf_scratch.data import describe_split, load_from_arguments, pack_texts, take_texts
 from hf_scratch.errors import command, preparation
-from hf_scratch.evaluation import evaluate_answers, evaluate_language_model
+from hf_scratch.evaluation import check_answers, evaluate_answers, evaluate_language_model
 from hf_scratch.plots import plot_learning_curve
 from hf_scratch.runs import on_main_process, open_run
 from hf_scratch.tokenization import check_fits, load_first_tokenizer, report_unknown, train_tokenizer
@@ -43,7 +43,10 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
     model = load_first_model(AutoModelForCausalLM, model_args, config_overrides)
     with args.main_process_first(desc="data"):
         splits = load_from_arguments(data_args, model_args.cache_dir)
-        texts = {name: take_texts(rows, data_args.text_column, name) for name, rows in splits.items()}
+        texts = {
+            name: take_texts(rows, data_args.text_column, describe_split(data_args, name))
+            for name, rows in splits.items()
+        }
     check_validation_data(args, splits)
 
     def make_tokenizer():
@@ -57,7 +60,14 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
     tokenizer = on_main_process(make_tokenizer)
     with args.main_process_first(desc="packing"):
         packed = {
-            name: pack_texts(rows, tokenizer, data_args.block_size, data_args.attend_across_texts, name)
+            name: pack_texts(
+                rows,
+                tokenizer,
+                data_args.block_size,
+                data_args.attend_across_texts,
+                name,
+                data_args.preprocessing_num_workers,
+            )
             for name, rows in texts.items()
             if name != "test"
         }
@@ -80,6 +90,15 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
     check_fits(tokenizer, model.config)
     if checkpoint is not None:
         check_same_weights(model, checkpoint)
+    for name in ("validation", "test"):
+        if name in texts and data_args.answer_after is not None:
+            check_answers(texts[name]["text"], data_args.answer_after, describe_split(data_args, name))
+    longest = getattr(model.config, "max_position_embeddings", None)
+    if longest is not None and data_args.block_size > longest:
+        raise ValueError(
+            f"`block_size` is {data_args.block_size}, but the model has {longest} positions "
+            "(`max_position_embeddings`). Lower the one, or raise the other."
+        )
     model.generation_config = GenerationConfig(
         pad_token_id=model.config.pad_token_id,
         bos_token_id=model.config.bos_token_id,
@@ -117,6 +136,9 @@ def train(trainer: LanguageModelTrainer, texts: dict, data_args, recipe: str, ch
     if args.should_save:
         saved = AutoModelForCausalLM.from_pretrained(args.output_dir).to(args.device)  # without autocast
         results = {}
+        plot_learning_curve(trainer.state.log_history, args.output_dir)
+        weights = {"weights": metrics.get("weights", "trained")}
+        write_language_model_card(trainer, data_args, recipe, weights, {})  # the evaluations may fail yet
         for name in ("validation", "test"):
             if name in texts:
                 rows = texts[name]["text"]
@@ -125,8 +147,7 @@ def train(trainer: LanguageModelTrainer, texts: dict, data_args, recipe: str, ch
                     results[name] |= evaluate_answers(saved, tokenizer, rows, data_args.answer_after)
                 trainer.log_metrics(name, results[name])
                 trainer.save_metrics(name, results[name])
-        plot_learning_curve(trainer.state.log_history, args.output_dir)
-        validation = {**results.get("validation", {}), "weights": metrics.get("weights", "trained")}
+        validation = {**results.get("validation", {}), **weights}
         write_language_model_card(trainer, data_args, recipe, validation, results.get("test", {}))
         print(f"The model, its curve and its card are in {args.output_dir}")
 

@@ -21,13 +21,13 @@ from transformers import (
 from hf_scratch.arguments import LanguageModelArguments, ModelArguments, parse_arguments, parse_overrides
 from hf_scratch.callbacks import TrainingTime, stopping_callbacks
 from hf_scratch.cards import write_language_model_card
-from hf_scratch.data import load_from_arguments, pack_texts, take_texts
+from hf_scratch.data import describe_split, load_from_arguments, pack_texts, take_texts
 from hf_scratch.errors import command, preparation
 from hf_scratch.evaluation import evaluate_language_model
 from hf_scratch.plots import plot_learning_curve
 from hf_scratch.runs import open_run
 from hf_scratch.tokenization import load_tokenizer
-from hf_scratch.training import ResumableTrainerMixin, prepare_arguments, save_final_model
+from hf_scratch.training import ResumableTrainerMixin, check_validation_data, prepare_arguments, save_final_model
 
 
 class ResumableTrainer(ResumableTrainerMixin, Trainer):
@@ -48,10 +48,15 @@ def main():
     with open_run(args) as checkpoint:
         with preparation():
             splits = load_from_arguments(data_args, model_args.cache_dir)
-            texts = {name: take_texts(rows, data_args.text_column, name) for name, rows in splits.items()}
+            check_validation_data(args, splits)
+            texts = {
+                name: take_texts(rows, data_args.text_column, describe_split(data_args, name))
+                for name, rows in splits.items()
+            }
             tokenizer = load_tokenizer(model_args.tokenizer_name)
+            workers = data_args.preprocessing_num_workers
             packed = {
-                name: pack_texts(rows, tokenizer, data_args.block_size, attend_across_texts=True, name=name)
+                name: pack_texts(rows, tokenizer, data_args.block_size, True, name, workers)
                 for name, rows in texts.items()
             }
             ids = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
@@ -60,7 +65,7 @@ def main():
             model=GPT2LMHeadModel(config),
             args=args,
             train_dataset=packed["train"],
-            eval_dataset=packed["validation"],
+            eval_dataset=packed.get("validation"),
             data_collator=default_data_collator,
             processing_class=tokenizer,
             callbacks=[TrainingTime(), *stopping_callbacks(data_args, args)],
@@ -68,10 +73,12 @@ def main():
         trainer.train(resume_from_checkpoint=checkpoint)
         save_final_model(trainer)
         if args.should_save:
-            saved = GPT2LMHeadModel.from_pretrained(args.output_dir).to(args.device)  # without autocast
-            validation = evaluate_language_model(saved, tokenizer, texts["validation"]["text"])
-            trainer.log_metrics("validation", validation)
             plot_learning_curve(trainer.state.log_history, args.output_dir)
+            validation = {}
+            if "validation" in texts:
+                saved = GPT2LMHeadModel.from_pretrained(args.output_dir).to(args.device)  # without autocast
+                validation = evaluate_language_model(saved, tokenizer, texts["validation"]["text"])
+                trainer.log_metrics("validation", validation)
             write_language_model_card(trainer, data_args, recipe, validation, {})
 
 

@@ -23,7 +23,16 @@ from hf_scratch.arguments import ModelArguments, TranslationArguments, parse_arg
 from hf_scratch.callbacks import stopping_callbacks
 from hf_scratch.cards import write_translation_card
 from hf_scratch.checkpoints import check_same_weights, load_first_model
-from hf_scratch.data import PairsWithBPEDropout, load_from_arguments, take_pairs, tokenize_pairs
+from hf_scratch.data import (
+    PairsWithBPEDropout,
+    check_lengths,
+    count_cut,
+    count_tokens,
+    describe_split,
+    load_from_arguments,
+    take_pairs,
+    tokenize_pairs,
+)
 from hf_scratch.errors import command, preparation
 from hf_scratch.evaluation import evaluate_translation, write_lines
 from hf_scratch.metrics import SacreBleu
@@ -42,12 +51,16 @@ logger = logging.getLogger("train_translation")
 
 
 def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str | None):
-    """The trainer, and the pairs of each split."""
+    """The trainer, the pairs of each split, and what was cut of them."""
     model = load_first_model(AutoModelForSeq2SeqLM, model_args, config_overrides)
     source_lang, target_lang = data_args.source_lang, data_args.target_lang
     with args.main_process_first(desc="data"):
         splits = load_from_arguments(data_args, model_args.cache_dir)
-        pairs = {name: take_pairs(rows, source_lang, target_lang, name) for name, rows in splits.items()}
+        workers = data_args.preprocessing_num_workers
+        pairs = {
+            name: take_pairs(rows, source_lang, target_lang, describe_split(data_args, name), workers)
+            for name, rows in splits.items()
+        }
     check_validation_data(args, splits)
 
     def make_tokenizer():
@@ -59,11 +72,14 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
         return train_tokenizer(texts, kind, model_args.vocab_size, longest, add_eos=True)
 
     tokenizer = on_main_process(make_tokenizer)
+    limits = (data_args.max_source_length, data_args.max_target_length)
     with args.main_process_first(desc="tokenising"):
         encoded = {
-            name: tokenize_pairs(rows, tokenizer, data_args.max_source_length, data_args.max_target_length, name)
+            name: tokenize_pairs(rows, tokenizer, *limits, name, workers)
             for name, rows in pairs.items()
+            if name != "test"  # translated uncut
         }
+    cut = {name: count_cut(rows, name, *limits) for name, rows in encoded.items()}
     for name, rows in pairs.items():
         report_unknown(tokenizer, [*rows["source"], *rows["target"]], name)
 
@@ -85,12 +101,26 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
     check_fits(tokenizer, model.config)
     if checkpoint is not None:
         check_same_weights(model, checkpoint)
+    name_languages(model.config, source_lang, target_lang)
+    longest = getattr(model.config, "max_position_embeddings", None)
+    for name, rows in encoded.items():
+        advice = "Lower `max_source_length` and `max_target_length`, or raise `max_position_embeddings`."
+        check_lengths(rows["length"], longest, f"pairs of {describe_split(data_args, name)}", advice)
+    if longest is not None and (args.generation_max_length or 0) > longest:
+        raise ValueError(
+            f"`generation_max_length` is {args.generation_max_length}, but the model has {longest} positions "
+            "(`max_position_embeddings`). Lower the one, or raise the other."
+        )
+    if "test" in pairs:
+        lengths = count_tokens(pairs["test"]["source"], tokenizer)
+        advice = "Shorten or remove them, or raise `max_position_embeddings`."
+        check_lengths(lengths, longest, f"sources of {describe_split(data_args, 'test')}", advice)
     model.generation_config = GenerationConfig(
         pad_token_id=model.config.pad_token_id,
         bos_token_id=model.config.bos_token_id,
         eos_token_id=model.config.eos_token_id,
         decoder_start_token_id=model.config.decoder_start_token_id,
-        max_length=data_args.max_target_length,
+        max_length=min(data_args.max_target_length, longest or data_args.max_target_length),
         num_beams=data_args.num_beams,
         length_penalty=data_args.length_penalty,
         early_stopping=data_args.num_beams > 1,
@@ -112,7 +142,6 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
 
     train_dataset = encoded["train"]
     if data_args.bpe_dropout:
-        limits = (data_args.max_source_length, data_args.max_target_length)
         train_dataset = PairsWithBPEDropout(pairs["train"], train_dataset, tokenizer, data_args.bpe_dropout, *limits)
     trainer = TranslationTrainer(
         model=model,
@@ -126,10 +155,21 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
         max_tokens_per_batch=data_args.max_tokens_per_batch,
         r_drop_alpha=data_args.r_drop_alpha,
     )
-    return trainer, pairs
+    return trainer, pairs, cut
 
 
-def train(trainer: TranslationTrainer, pairs: dict, data_args, recipe: str, checkpoint: str | None):
+def name_languages(config, source_lang: str, target_lang: str) -> None:
+    """Write the pair into the model's config: its card, and Moses' rules in its evaluation, follow it."""
+    if source_lang == target_lang:
+        logger.warning(f"`source_lang` and `target_lang` are both {source_lang!r}: the model learns to copy.")
+    for field, lang in (("source_lang", source_lang), ("target_lang", target_lang)):
+        before = getattr(config, field, None)
+        if before not in (None, lang):
+            logger.warning(f"The model's `{field}` was {before!r}; it is {lang!r} from now on.")
+        setattr(config, field, lang)
+
+
+def train(trainer: TranslationTrainer, pairs: dict, cut: dict, data_args, recipe: str, checkpoint: str | None):
     """Train, choose the weights, save them, translate the test set, and write the card."""
     args, tokenizer = trainer.args, trainer.processing_class
     result = trainer.train(resume_from_checkpoint=checkpoint)
@@ -144,6 +184,8 @@ def train(trainer: TranslationTrainer, pairs: dict, data_args, recipe: str, chec
     save_final_model(trainer)
     if args.should_save:
         test = {}
+        plot_learning_curve(trainer.state.log_history, args.output_dir)
+        write_translation_card(trainer, data_args, recipe, metrics, test, cut)  # the test may fail yet
         if "test" in pairs:
             rows = pairs["test"]
             saved = AutoModelForSeq2SeqLM.from_pretrained(args.output_dir).to(args.device)  # without autocast
@@ -151,8 +193,7 @@ def train(trainer: TranslationTrainer, pairs: dict, data_args, recipe: str, chec
             trainer.log_metrics("test", test)
             trainer.save_metrics("test", test)
             write_lines(Path(args.output_dir, "test_translations.txt"), translations)
-        plot_learning_curve(trainer.state.log_history, args.output_dir)
-        write_translation_card(trainer, data_args, recipe, metrics, test)
+            write_translation_card(trainer, data_args, recipe, metrics, test, cut)
         print(f"The model, its curve and its card are in {args.output_dir}")
 
 
@@ -169,8 +210,8 @@ def main():
         config_overrides = parse_overrides(model_args.config_overrides, ScratchTransformerConfig)
     with open_run(args) as checkpoint:
         with preparation():
-            trainer, pairs = prepare(model_args, data_args, args, config_overrides, checkpoint)
-        train(trainer, pairs, data_args, recipe, checkpoint)
+            trainer, pairs, cut = prepare(model_args, data_args, args, config_overrides, checkpoint)
+        train(trainer, pairs, cut, data_args, recipe, checkpoint)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,10 @@ TYPES = (ModelArguments, LanguageModelArguments, TrainingArguments)
 @pytest.fixture
 def recipe(tmp_path):
     path = tmp_path / "small.yaml"
-    path.write_text("block_size: 32\nlearning_rate: 2.0e-3\nconfig_overrides:\n  hidden_size: 16\nuse_cpu: true\n")
+    path.write_text(
+        "block_size: 32\nlearning_rate: 2.0e-3\nconfig_overrides:\n  hidden_size: 16\nuse_cpu: true\n",
+        encoding="utf-8",
+    )
     return path
 
 
@@ -22,7 +25,7 @@ def test_flags_override_the_recipe(recipe):
 
 @pytest.mark.parametrize("flag", ["num_hidden_layers=2,hidden_size=8", '{"num_hidden_layers": 2, "hidden_size": 8}'])
 def test_overrides_of_a_flag_change_some_of_the_recipes(recipe, flag):
-    recipe.write_text("config_overrides:\n  hidden_size: 16\n  hidden_dropout: 0.1\n")
+    recipe.write_text("config_overrides:\n  hidden_size: 16\n  hidden_dropout: 0.1\n", encoding="utf-8")
     (model_args, _, _), _ = parse_arguments(*TYPES, args=[str(recipe), "--config_overrides", flag])
     assert model_args.config_overrides == {"hidden_size": 8, "hidden_dropout": 0.1, "num_hidden_layers": 2}
 
@@ -56,18 +59,18 @@ def test_no_recipe_is_needed():
     ],
 )
 def test_bad_usage_is_one_line(args, message, recipe, tmp_path, capsys):
-    (tmp_path / "wrong.yaml").write_text("blok_size: 32\n")
-    (tmp_path / "list.yaml").write_text("- 1\n")
-    (tmp_path / "broken.yaml").write_text("a: [\n")
+    (tmp_path / "wrong.yaml").write_text("blok_size: 32\n", encoding="utf-8")
+    (tmp_path / "list.yaml").write_text("- 1\n", encoding="utf-8")
+    (tmp_path / "broken.yaml").write_text("a: [\n", encoding="utf-8")
     (tmp_path / "latin.yaml").write_bytes("seed: ü".encode("latin-1"))
-    (tmp_path / "word.yaml").write_text("learning_rate: fast\n")
-    (tmp_path / "values.yaml").write_text("block_size: [1, 2]\n")
-    (tmp_path / "nothing.yaml").write_text("block_size:\n")
-    (tmp_path / "fraction.yaml").write_text("block_size: 32.5\n")
-    (tmp_path / "choice.yaml").write_text("eval_strategy: daily\n")
-    (tmp_path / "twice.yaml").write_text("seed: 1\nseed: 2\n")
-    (tmp_path / "twice.json").write_text('{"seed": 1, "seed": 2}')
-    (tmp_path / "tag.yaml").write_text("run_name: !!python/object/apply:os.system [ls]\n")
+    (tmp_path / "word.yaml").write_text("learning_rate: fast\n", encoding="utf-8")
+    (tmp_path / "values.yaml").write_text("block_size: [1, 2]\n", encoding="utf-8")
+    (tmp_path / "nothing.yaml").write_text("block_size:\n", encoding="utf-8")
+    (tmp_path / "fraction.yaml").write_text("block_size: 32.5\n", encoding="utf-8")
+    (tmp_path / "choice.yaml").write_text("eval_strategy: daily\n", encoding="utf-8")
+    (tmp_path / "twice.yaml").write_text("seed: 1\nseed: 2\n", encoding="utf-8")
+    (tmp_path / "twice.json").write_text('{"seed": 1, "seed": 2}', encoding="utf-8")
+    (tmp_path / "tag.yaml").write_text("run_name: !!python/object/apply:os.system [ls]\n", encoding="utf-8")
     with pytest.raises(SystemExit):
         parse_arguments(*TYPES, args=[arg.format(folder=tmp_path) for arg in args])
     error = capsys.readouterr().err

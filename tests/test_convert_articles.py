@@ -175,7 +175,7 @@ def execute(name: str, correct: tuple[str, str] = ("", ""), **names) -> SimpleNa
     (path,) = SEEDS.glob(f"{name}_*.txt") if SEEDS.is_dir() else [None]
     if path is None:
         pytest.skip("the articles are not at hand")
-    text = path.read_text().replace(*correct)
+    text = path.read_text(encoding="utf-8").replace(*correct)
     if "```" in text:
         text = "\n".join(re.findall(r"```python\n(.*?)```", text, flags=re.S))
     elif name == "004":  # its code has lost its indentation
@@ -385,7 +385,7 @@ class LossesInOrder(LanguageModelTrainer):
 
 def train_by_recipe(model, recipe: str, rows: list[dict], folder) -> list[float]:
     """The losses of twenty steps of four rows under Trainer with the optimiser of a recipe."""
-    recipe = yaml.safe_load((RECIPES / recipe).read_text())
+    recipe = yaml.safe_load((RECIPES / recipe).read_text(encoding="utf-8"))
     optimiser = {
         name: recipe[name] for name in recipe if name.startswith(("adam", "optim", "weight_decay", "max_grad"))
     }

@@ -200,12 +200,12 @@ def test_a_folder_as_the_opus_mt_ones_loads_by_path(tmp_path):
     marian = make_marian(scale_embedding=True, activation_function="swish")
     marian.save_pretrained(tmp_path)
     (tmp_path / "generation_config.json").unlink()  # their options for generation are in config.json
-    config = json.loads((tmp_path / "config.json").read_text())
+    config = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
     config |= {"_num_labels": 3, "add_bias_logits": False, "add_final_layer_norm": False, "classif_dropout": 0.0}
     config |= {"extra_pos_embeddings": 60, "gradient_checkpointing": False, "model_type": "marian"}
     config |= {"normalize_before": False, "normalize_embedding": False, "static_position_embeddings": True}
     config |= {"bad_words_ids": [[59]], "num_beams": 4, "max_length": 24}
-    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
 
     stock = MarianMTModel.from_pretrained(tmp_path)
     ours = from_marian(str(tmp_path))

@@ -1,3 +1,4 @@
+import gzip
 import json
 
 import pytest
@@ -9,6 +10,8 @@ from hypothesis import strategies as st
 from hf_scratch.data import (
     PairsWithBPEDropout,
     TokenBudgetBatchSampler,
+    check_lengths,
+    count_cut,
     load_splits,
     pack_texts,
     take_pairs,
@@ -21,7 +24,7 @@ ROWS = [{"en": "a cat", "de": "eine Katze"}, {"en": "a dog", "de": "ein Hund"}]
 
 
 def write(path, rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return str(path)
 
 
@@ -85,9 +88,36 @@ def test_a_wrong_source_is_named(kwargs, message):
 
 
 def test_an_empty_file_is_named(tmp_path):
-    (tmp_path / "train.jsonl").write_text("")
+    (tmp_path / "train.jsonl").write_text("", encoding="utf-8")
     with pytest.raises(ValueError, match=r"`train_file` \(.*train.jsonl\) is empty"):
         load_splits(train_file=str(tmp_path / "train.jsonl"))
+
+
+def test_a_path_begins_at_the_home_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "rows").mkdir()
+    write(tmp_path / "rows" / "train.jsonl", ROWS)
+    assert len(load_splits("~/rows")["train"]) == len(load_splits(train_file="~/rows/train.jsonl")["train"]) == 2
+
+
+def test_a_byte_order_mark_and_gzip_are_read(tmp_path):
+    rows = '{"text": "für"}\n'.encode()
+    (tmp_path / "mark.jsonl").write_bytes(b"\xef\xbb\xbf" + rows)
+    (tmp_path / "packed.jsonl.gz").write_bytes(gzip.compress(rows))
+    for name in ("mark.jsonl", "packed.jsonl.gz"):
+        splits = load_splits(train_file=str(tmp_path / name))
+        assert take_texts(splits["train"])["text"][:] == ["für"]
+
+
+def test_a_file_of_a_folder_is_named(tmp_path):
+    write(tmp_path / "train.jsonl", ROWS)
+    (tmp_path / "test.jsonl").write_text("{", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"test\.jsonl: line 1 is not one JSON object"):
+        load_splits(str(tmp_path))
+    (tmp_path / "test.jsonl").unlink()
+    (tmp_path / "test.csv").write_bytes("en,de\na,ü\n".encode("latin-1"))
+    with pytest.raises(ValueError, match=r"test\.csv: line 2 is not UTF-8 text"):
+        load_splits(str(tmp_path))
 
 
 def test_a_one_sided_file_is_named():
@@ -110,6 +140,38 @@ def test_tokenised_pairs_end_in_the_end_token_even_when_cut(joint_tokenizer):
     assert len(row["labels"]) == 8
     assert row["labels"][-1] == joint_tokenizer.eos_token_id
     assert row["length"] == max(8, len(row["input_ids"]))
+
+
+def test_what_is_cut_is_counted(joint_tokenizer, caplog):
+    fits, long = "A man", "A man sleeps. " * 5
+    limit = len(joint_tokenizer(fits)["input_ids"])
+    pairs = Dataset.from_list([{"source": s, "target": t} for s, t in ((fits, fits), (long, fits), (long, long))])
+    encoded = tokenize_pairs(pairs, joint_tokenizer, limit, limit, "train")
+    assert (encoded["source_cut"][:], encoded["target_cut"][:]) == ([False, True, True], [False, False, True])
+    counted = count_cut(encoded, "train", limit, limit)
+    assert counted == f"2 of 3 sources at {limit} tokens and 1 of 3 targets at {limit} tokens"
+    assert f"train: cut {counted}." in caplog.text
+    assert count_cut(tokenize_pairs(pairs, joint_tokenizer, 99, 99, "train"), "train", 99, 99) == ""
+
+
+def test_rows_longer_than_the_positions_are_counted_and_the_first_is_named():
+    check_lengths([3, 9], 9, "sources", "")
+    check_lengths([3, 9], None, "sources", "")
+    with pytest.raises(ValueError, match=r"2 of 3 sources are longer than the model's 4 .* row 1, .* 5 tokens\. Cut"):
+        check_lengths([4, 5, 9], 4, "sources", "Cut them.")
+
+
+def test_workers_change_nothing(joint_tokenizer):
+    rows = Dataset.from_list([{"en": f"two dogs {i}", "de": f"zwei Hunde {i}" * (i % 3 + 1)} for i in range(50)])
+    alone, several = (take_pairs(rows, "en", "de", num_proc=workers) for workers in (None, 3))
+    assert several[:] == alone[:]
+    alone, several = (tokenize_pairs(alone, joint_tokenizer, 9, 9, "train", workers) for workers in (1, 3))
+    assert several[:] == alone[:]
+    texts = Dataset.from_dict(
+        {"text": [TEXTS[i % 5] for i in range(3100)]}
+    )  # blocks of 1,000 are packed by themselves
+    alone, several = (pack_texts(texts, CHARS, 8, num_proc=workers) for workers in (None, 3))
+    assert several[:] == alone[:]
 
 
 TEXTS = ["abc", "de", "a", "bcdefgh" * 3, "cc"]

@@ -90,7 +90,7 @@ def test_lm_eval_scores_a_local_task(gpt, tokenizer, tmp_path):
     from lm_eval.models.huggingface import HFLM
 
     rows = [{"question": "the cat", "choices": [" sat", " ran"], "answer": 0}] * 2
-    (tmp_path / "test.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
+    (tmp_path / "test.jsonl").write_text("\n".join(json.dumps(row) for row in rows), encoding="utf-8")
     task = {
         "task": "cats",
         "dataset_path": "json",

@@ -188,9 +188,9 @@ def test_weights_cut_short_name_their_folder(family, folder):
 
 
 def test_a_weight_of_another_shape_is_named(model, folder):
-    config = json.loads((folder / "config.json").read_text())
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     config["vocab_size"] = config["decoder_vocab_size"] = 61
-    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     with pytest.raises(RuntimeError, match="ignore_mismatched_sizes"):
         type(model).from_pretrained(folder)
 
@@ -263,7 +263,7 @@ dist.destroy_process_group()
 def two_processes(tmp_path_factory) -> dict[str, dict]:
     """For each family: its model, its inputs, and what the two processes made of them."""
     folder = tmp_path_factory.mktemp("two_processes")
-    (folder / "run.py").write_text(TWO_PROCESSES)
+    (folder / "run.py").write_text(TWO_PROCESSES, encoding="utf-8")
     results = {}
     for family, make in FAMILIES.items():
         model = make()

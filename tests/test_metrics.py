@@ -45,7 +45,9 @@ def test_papers_lower_case_and_cut_by_moses_rules():
 
 
 def test_multi30ks_references_have_the_tokens_that_papers_count(multi30k):
-    references = [json.loads(line)["de"] for line in Path(multi30k, "test.jsonl").read_text().splitlines()]
+    references = [
+        json.loads(line)["de"] for line in Path(multi30k, "test.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
     options = {"tokenize": "moses", "lowercase": True, "language": "de"}
     result = SacreBleu().compute(predictions=references, references=[[line] for line in references], **options)
     assert result["ref_len"] == 12_103

@@ -31,7 +31,7 @@ def test_a_published_folder_is_a_whole_repository(folder):
         "tokenizer_config.json", "learning_curve.png", "attention.png", "records",
     }  # fmt: skip
     assert (folder / "model.safetensors").stat().st_size < 20e6
-    pictures = re.findall(r"!\[.+?\]\((.+?)\)", (folder / "README.md").read_text())
+    pictures = re.findall(r"!\[.+?\]\((.+?)\)", (folder / "README.md").read_text(encoding="utf-8"))
     assert len(pictures) >= 3
     assert files >= set(pictures)
 
@@ -43,10 +43,12 @@ def test_its_code_is_the_packages_own(folder):
     auto_map = AutoConfig.from_pretrained(folder).auto_map
     assert {f"{target.split('.')[0]}.py" for target in auto_map.values()} <= linked.keys()
     for path in linked.values():  # what one file imports of the others is there
-        assert {f"{name}.py" for name in re.findall(r"^from \.(\w+) import", path.read_text(), re.M)} <= linked.keys()
+        text = path.read_text(encoding="utf-8")
+        assert {f"{name}.py" for name in re.findall(r"^from \.(\w+) import", text, re.M)} <= linked.keys()
     needed = {f"{target.split('.')[0]}.py" for target in auto_map.values()}
     for name in list(linked):  # and no file is there that nothing needs
-        needed |= {f"{each}.py" for each in re.findall(r"^from \.(\w+) import", linked[name].read_text(), re.M)}
+        text = linked[name].read_text(encoding="utf-8")
+        needed |= {f"{each}.py" for each in re.findall(r"^from \.(\w+) import", text, re.M)}
     assert needed == linked.keys()
 
 
@@ -85,12 +87,14 @@ print(tokenizer.decode(output[0], skip_special_tokens=True))
 
 
 def test_the_card_has_the_scores_of_the_recorded_translations(multi30k):
-    card = (TRANSLATOR / "README.md").read_text()
-    references = [json.loads(line)["de"] for line in Path(multi30k, "test.jsonl").read_text().splitlines()]
+    card = (TRANSLATOR / "README.md").read_text(encoding="utf-8")
+    references = [
+        json.loads(line)["de"] for line in Path(multi30k, "test.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
     seeds = sorted((TRANSLATOR / "records").glob("seed*.txt"))
     assert seeds
     for path in seeds:
-        scores = score_translations(path.read_text().splitlines(), references, "de")
+        scores = score_translations(path.read_text(encoding="utf-8").splitlines(), references, "de")
         assert f"| {scores['bleu']:.2f} | {scores['bleu_moses']:.2f} | {scores['chrf']:.2f} |" in card
 
 

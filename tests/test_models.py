@@ -296,6 +296,6 @@ def test_generation_reaches_the_last_position(model):
 
 def test_the_saved_config_holds_every_field(tmp_path, model):
     model.save_pretrained(tmp_path)
-    saved = json.loads((tmp_path / "config.json").read_text())
+    saved = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
     assert saved["model_type"] == model.config.model_type
     assert saved["architectures"] == [type(model).__name__]

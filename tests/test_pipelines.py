@@ -4,7 +4,9 @@ import sys
 import pytest
 import torch
 from conftest import make_gpt, make_transformer
+from datasets import Dataset
 from transformers import AutoTokenizer, pipeline, pipelines
+from transformers.pipelines.pt_utils import KeyDataset
 
 from hf_scratch import TranslationPipeline
 from hf_scratch.tokenization import train_tokenizer
@@ -46,16 +48,75 @@ def test_n_best_translations(translation_folder):
     assert len({record["translation_text"] for record in records[0]}) == 2
 
 
-@pytest.mark.parametrize("empty", ["", "  ", None])
-def test_nothing_to_translate_is_named(translation_folder, empty):
-    with pytest.raises(ValueError, match="nothing to translate"):
-        pipeline("translation", model=translation_folder)(["A man", empty])
+class Rows(torch.utils.data.Dataset):
+    def __init__(self, rows):
+        self.rows = rows
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, index):
+        return self.rows[index]
+
+
+class Stream(torch.utils.data.IterableDataset):
+    def __init__(self, rows):
+        self.rows = rows
+
+    def __iter__(self):
+        return iter(self.rows)
+
+
+def make_sources(rows):
+    """The same texts in every form that is translated as it comes."""
+    dataset = Dataset.from_dict({"en": rows})
+    return [(row for row in rows), iter(rows), map(str, rows), Rows(rows), Stream(rows), KeyDataset(dataset, "en")]
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 7])
+def test_streams_and_datasets_are_translated_as_they_come(translation_folder, batch_size):
+    translator = pipeline("translation", model=translation_folder)
+    sentences = ["A man sleeps.", "two dogs run", "A"]
+    expected = translator(sentences)
+    for source in make_sources(sentences):
+        outputs = translator(source, batch_size=batch_size)
+        assert not isinstance(outputs, list)
+        assert list(outputs) == expected, source
+    assert translator(tuple(sentences), batch_size=batch_size) == expected
+    assert translator(Dataset.from_dict({"en": sentences})["en"], batch_size=batch_size) == expected
+
+
+def test_no_input_has_no_translation(translation_folder):
+    translator = pipeline("translation", model=translation_folder)
+    assert translator([]) == []
+    assert list(translator(iter([]))) == []
+
+
+@pytest.mark.parametrize(
+    "bad", ["", "  ", "\u2028", None, 3, b"a", ["A man"], {"text": "a"}, "a \ud800", float("nan")]
+)
+def test_a_bad_input_is_named_by_its_index(translation_folder, bad):
+    translator = pipeline("translation", model=translation_folder)
+    message = r"(nothing to translate|half of a surrogate pair).* input 1"
+    with pytest.raises(ValueError, match=message):
+        translator(["A man", bad])
+    for source in ((text for text in ["A man", bad]), Rows(["A man", bad])):
+        with pytest.raises(ValueError, match=message):
+            list(translator(source))
+    if not isinstance(bad, list):
+        with pytest.raises(ValueError, match="the input"):
+            translator(bad)
 
 
 def test_a_sentence_that_is_too_long_is_named_or_cut(translation_folder):
     translator = pipeline("translation", model=translation_folder)
-    with pytest.raises(ValueError, match="max_position_embeddings"):
+    with pytest.raises(ValueError, match=r"The input has \d+ tokens, but `max_position_embeddings` .* is 40"):
         translator("dogs " * 50)
+    for source in (["A man", "dogs " * 50], iter(["A man", "dogs " * 50]), Rows(["A man", "dogs " * 50])):
+        with pytest.raises(ValueError, match=r"Input 1 has \d+ tokens"):
+            list(translator(source))
+    assert translator("dogs " * 50, truncation=True)[0].keys() == {"translation_text"}
+    translator.tokenizer.model_max_length = 10**30  # as of a tokenizer that names no limit
     assert translator("dogs " * 50, truncation=True)[0].keys() == {"translation_text"}
 
 

@@ -70,7 +70,9 @@ RECIPES = {
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_recipe_trains_each_articles_model(name):
     recipe, arguments = RECIPES[name]
-    overrides = yaml.safe_load((ROOT / "scripts" / "recipes" / f"{recipe}.yaml").read_text())["config_overrides"]
+    overrides = yaml.safe_load((ROOT / "scripts" / "recipes" / f"{recipe}.yaml").read_text(encoding="utf-8"))[
+        "config_overrides"
+    ]
     preset = make_preset(name, **arguments)
     # the preset's epsilon is folded from the article's unbiased variance, the recipe's is the article's own
     kept = {key: value for key, value in overrides.items() if key != "layer_norm_eps"}

@@ -5,13 +5,13 @@ import re
 
 from conftest import ROOT
 
-README = (ROOT / "README.md").read_text()
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_each_row_of_works_with_names_tests_that_exist():
     section = README.split("## Works with")[1].split("\n## ")[0]
     rows = [line for line in section.splitlines() if line.startswith("|")][2:]
-    sources = "\n".join(path.read_text() for path in (ROOT / "tests").glob("test_*.py"))
+    sources = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").glob("test_*.py"))
     existing = set(re.findall(r"def (test_\w+)\(", sources))
     assert len(rows) > 15
     for row in rows:
@@ -23,5 +23,5 @@ def test_each_row_of_works_with_names_tests_that_exist():
 def test_files_and_make_targets_exist():
     for path in re.findall(r"(?:scripts|hf_scratch|tests)/[\w/]+\.(?:py|yaml)", README):
         assert (ROOT / path).is_file(), path
-    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), flags=re.M))
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.M))
     assert set(re.findall(r"\bmake ([a-z][\w-]*)", README)) <= targets

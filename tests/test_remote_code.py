@@ -64,7 +64,7 @@ def test_a_saved_folder_loads_generates_and_saves_without_the_package(tmp_path):
         expected[family] = model.generate(torch.tensor([[5, 6, 7]]), max_new_tokens=6, do_sample=False).tolist()
 
     script = tmp_path / "without_the_package.py"
-    script.write_text(WITHOUT_THE_PACKAGE)
+    script.write_text(WITHOUT_THE_PACKAGE, encoding="utf-8")
     done = subprocess.run(
         [sys.executable, str(script), str(tmp_path)],
         cwd=tmp_path,
@@ -78,10 +78,10 @@ def test_a_saved_folder_loads_generates_and_saves_without_the_package(tmp_path):
     for family in FAMILIES:
         assert results[family]["tokens"] == expected[family]
         assert results[family]["module"].startswith("transformers_modules.")
-        again = json.loads((tmp_path / f"{family}-again" / "config.json").read_text())
-        assert again == json.loads((tmp_path / family / "config.json").read_text())
+        again = json.loads((tmp_path / f"{family}-again" / "config.json").read_text(encoding="utf-8"))
+        assert again == json.loads((tmp_path / family / "config.json").read_text(encoding="utf-8"))
         assert {"AutoConfig", "AutoModel"} < set(again["auto_map"])
-        base = json.loads((tmp_path / f"{family}-base" / "config.json").read_text())
+        base = json.loads((tmp_path / f"{family}-base" / "config.json").read_text(encoding="utf-8"))
         assert base["auto_map"] == again["auto_map"]
     assert results["text"].startswith("to be")
     # a user can do nothing about a class name that a table does not know
@@ -91,7 +91,7 @@ def test_a_saved_folder_loads_generates_and_saves_without_the_package(tmp_path):
 def test_the_files_beside_the_weights_import_nothing_of_the_package(model, tmp_path):
     """Relative imports of flat neighbours alone: what `trust_remote_code` copies is all there is."""
     model.save_pretrained(tmp_path)
-    sources = {path.stem: path.read_text() for path in tmp_path.glob("*.py")}
+    sources = {path.stem: path.read_text(encoding="utf-8") for path in tmp_path.glob("*.py")}
     assert f"modeling_{model.config.model_type}" in sources
     for source in sources.values():
         assert "hf_scratch." not in source

@@ -36,7 +36,7 @@ def run(script, *args, check=True, launcher=()):
 
 
 def write(path, rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return path
 
 
@@ -74,12 +74,12 @@ def test_train_resume_and_evaluate_a_translator(translation, pairs, tmp_path):
         "trainer_state.json", "learning_curve.png", "README.md", "checkpoint-4",
     ):  # fmt: skip
         assert (out / name).exists(), name
-    config = json.loads((out / "config.json").read_text())
+    config = json.loads((out / "config.json").read_text(encoding="utf-8"))
     assert (config["source_lang"], config["target_lang"], config["d_model"]) == ("en", "de", 16)
-    generation = json.loads((out / "generation_config.json").read_text())
+    generation = json.loads((out / "generation_config.json").read_text(encoding="utf-8"))
     assert (generation["num_beams"], generation["max_length"]) == (2, 20)
     assert "top_k" not in generation  # no defaults written out
-    logged = json.loads((out / "trainer_state.json").read_text())["log_history"]
+    logged = json.loads((out / "trainer_state.json").read_text(encoding="utf-8"))["log_history"]
     assert {"loss", "learning_rate", "train_tokens_per_second"} <= logged[1].keys()
     assert any("eval_bleu" in entry for entry in logged)
 
@@ -87,7 +87,7 @@ def test_train_resume_and_evaluate_a_translator(translation, pairs, tmp_path):
     assert again.returncode != 0
     assert "is not empty: another run may be in it" in again.stderr.splitlines()[-1]
     run(*translation, "--resume_from_checkpoint", "last", "--max_steps", 6)
-    assert json.loads((out / "trainer_state.json").read_text())["global_step"] == 6
+    assert json.loads((out / "trainer_state.json").read_text(encoding="utf-8"))["global_step"] == 6
 
     figures = tmp_path / "figures.json"
     test_file = write(tmp_path / "other.jsonl", [{"translation": pair} for pair in PAIRS])
@@ -95,10 +95,14 @@ def test_train_resume_and_evaluate_a_translator(translation, pairs, tmp_path):
         "evaluate_translation.py", "--model", out, "--test_file", test_file, "--source_lang", "en",
         "--target_lang", "de", "--num_beams", 2, "--json", figures, "--output_file", tmp_path / "hypotheses.txt",
     )  # fmt: skip
-    result = json.loads(figures.read_text())
+    result = json.loads(figures.read_text(encoding="utf-8"))
     assert {"bleu", "bleu_signature", "bleu_lc", "chrf", "sentences", "seconds"} <= result.keys()
-    assert result["sentences"] == len(PAIRS) == len((tmp_path / "hypotheses.txt").read_text().splitlines())
-    test = json.loads((out / "test_results.json").read_text())
+    assert (
+        result["sentences"]
+        == len(PAIRS)
+        == len((tmp_path / "hypotheses.txt").read_text(encoding="utf-8").splitlines())
+    )
+    test = json.loads((out / "test_results.json").read_text(encoding="utf-8"))
     for metric in ("bleu", "chrf"):
         assert result[metric] == pytest.approx(test[metric])
 
@@ -116,9 +120,13 @@ def test_a_training_goes_on_from_a_model_and_changes_its_config(translation, pai
     assert missing.stderr.splitlines()[-1].endswith("'./nothing' is not a folder.")
     assert not (tmp_path / "second").exists()
     run(*second, tmp_path / "run")
-    first, config = (json.loads((tmp_path / name / "config.json").read_text()) for name in ("run", "second"))
+    first, config = (
+        json.loads((tmp_path / name / "config.json").read_text(encoding="utf-8")) for name in ("run", "second")
+    )
     assert (first["dropout"], config["dropout"], config["d_model"]) == (0.3, 0.25, 16)
-    assert (tmp_path / "second" / "tokenizer.json").read_text() == (tmp_path / "run" / "tokenizer.json").read_text()
+    assert (tmp_path / "second" / "tokenizer.json").read_text(encoding="utf-8") == (
+        tmp_path / "run" / "tokenizer.json"
+    ).read_text(encoding="utf-8")
 
 
 def test_train_and_evaluate_a_language_model(tmp_path):
@@ -134,10 +142,10 @@ def test_train_and_evaluate_a_language_model(tmp_path):
     }
     figures = tmp_path / "figures.json"
     run("evaluate_language_model.py", "--model", out, "--test_file", validation, "--json", figures)
-    result = json.loads(figures.read_text())
+    result = json.loads(figures.read_text(encoding="utf-8"))
     assert {"loss", "perplexity", "bits_per_byte", "tokens", "seconds"} == result.keys()
     assert result["tokens"] == sum(len(story["text"]) + 1 for story in STORIES[:3])
-    saved = json.loads((out / "validation_results.json").read_text())
+    saved = json.loads((out / "validation_results.json").read_text(encoding="utf-8"))
     assert result["bits_per_byte"] == pytest.approx(saved["bits_per_byte"])
 
 
@@ -147,7 +155,7 @@ def test_two_processes_train_one_model(translation, tmp_path):
                 "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0")  # fmt: skip
     run(*translation, launcher=launcher)
     assert (tmp_path / "run" / "model.safetensors").is_file()
-    assert "2 x" in (tmp_path / "run" / "README.md").read_text()
+    assert "2 x" in (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -216,7 +224,7 @@ def test_a_stock_gpt2_is_trained_and_scored_as_ours_are(tmp_path):
     )  # fmt: skip
     model = AutoModelForCausalLM.from_pretrained(out)
     assert type(model).__name__ == "GPT2LMHeadModel"
-    record = json.loads((out / "run.json").read_text())
+    record = json.loads((out / "run.json").read_text(encoding="utf-8"))
     expected = evaluate_language_model(model, AutoTokenizer.from_pretrained(out), texts)
     assert record["validation bits_per_byte (bits per byte)"] == pytest.approx(expected["bits_per_byte"], rel=1e-5)
     done = run("train_stock_gpt2.py", recipe, "--dataset_name", data, "--output_dir", tmp_path / "none", check=False)
@@ -228,7 +236,7 @@ def test_each_recipe_is_a_model_that_can_be_built():
     recipes = sorted((ROOT / "scripts" / "recipes").glob("*.yaml"))
     assert len(recipes) >= 6
     for recipe in recipes:
-        translation = re.search("^source_lang", recipe.read_text(), re.M)
+        translation = re.search("^source_lang", recipe.read_text(encoding="utf-8"), re.M)
         data, training = (
             (TranslationArguments, Seq2SeqTrainingArguments)
             if translation
@@ -249,6 +257,6 @@ def test_the_benchmark_prints_a_table_and_writes_its_figures(tmp_path):
     )
     rows = re.findall(r"^\| \*\*([\d.]+)\*\* \| .*?`(\w+)`", done.stdout, flags=re.M)
     assert [name for _, name in rows] == ["generate_gpt", "load_time"]
-    figures = json.loads((tmp_path / "benchmark.json").read_text())
+    figures = json.loads((tmp_path / "benchmark.json").read_text(encoding="utf-8"))
     assert [f"{row['ratio']:.2f}" for row in figures["rows"]] == [ratio for ratio, _ in rows]
     assert (tmp_path / "benchmark.png").stat().st_size > 10_000

@@ -4,7 +4,14 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from hf_scratch import ScratchGPTConfig, ScratchTransformerConfig
-from hf_scratch.tokenization import check_fits, count_unknown, report_unknown, train_tokenizer
+from hf_scratch.tokenization import (
+    check_fits,
+    check_same_vocabulary,
+    count_unknown,
+    load_tokenizer,
+    report_unknown,
+    train_tokenizer,
+)
 
 TEXTS = ["Once upon a time, a cat sat.", "Eine Katze saß.\nDann lief sie weg.", "1 + 2 = 3"] * 4
 BYTE_LEVEL = {kind: train_tokenizer(TEXTS, kind, 320, 64, show_progress=False) for kind in ("bpe", "joint")}
@@ -83,3 +90,38 @@ def test_a_tokenizer_that_does_not_fit_the_model_is_refused():
     separate = {"vocab_size": 400, "decoder_vocab_size": 100, "share_encoder_decoder_embeddings": False}
     with pytest.raises(ValueError, match=r"tokens, but the model's `vocab_size` is 100"):
         check_fits(BYTE_LEVEL["bpe"], ScratchTransformerConfig(**separate, tie_word_embeddings=False))
+
+
+def test_a_tokenizer_of_another_model_is_warned_of_or_refused(tmp_path, caplog):
+    own = BYTE_LEVEL["bpe"]
+    check_fits(own, ScratchGPTConfig(vocab_size=len(own) + 8))  # a vocabulary filled up to a round number
+    assert not caplog.records
+    check_fits(own, ScratchGPTConfig(vocab_size=2 * len(own)))
+    assert "is it the tokenizer of another model?" in caplog.text
+    own.save_pretrained(tmp_path)
+    other = train_tokenizer(["quick brown jumps over the lazy"] * 9, "bpe", len(own), 64, show_progress=False)
+    with pytest.raises(ValueError, match=r"`tokenizer_name` \(other\) has another vocabulary .* ids stand for other"):
+        check_same_vocabulary(other, str(tmp_path), "other")
+    extended = load_tokenizer(tmp_path)
+    extended.add_tokens(["<de>", "<fr>"])
+    check_same_vocabulary(extended, str(tmp_path), "extended")
+    check_same_vocabulary(other, str(tmp_path / "nothing"), "other")  # a model without a tokenizer of its own
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json", "generation_config.json"])
+@pytest.mark.parametrize("content", ["", "{", "[]", "null", "\x00", '{"a": ' * 9999])
+def test_a_damaged_file_is_named(name, content, tmp_path):
+    BYTE_LEVEL["bpe"].save_pretrained(tmp_path)
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    with pytest.raises(ValueError, match=rf"{name} is not whole"):
+        load_tokenizer(tmp_path)
+
+
+def test_a_folder_without_a_tokenizer_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="holds no tokenizer"):
+        load_tokenizer(tmp_path)
+    with pytest.raises(FileNotFoundError, match="is not a folder"):
+        load_tokenizer("./nothing")
+    (tmp_path / "tokenizer.json").write_text("{}", encoding="utf-8")  # whole, but of nothing
+    with pytest.raises(ValueError, match="cannot be loaded"):
+        load_tokenizer(tmp_path)

@@ -207,7 +207,7 @@ def test_the_card_states_what_was_done(make_trainer):
         "bleu_moses_signature": "sig|moses",
     }  # fmt: skip
     write_translation_card(trainer, Arguments, "some_recipe", {"eval_bleu": 11.0, "weights": "trained"}, test)
-    text = (Path(trainer.args.output_dir) / "README.md").read_text()
+    text = (Path(trainer.args.output_dir) / "README.md").read_text(encoding="utf-8")
     for fact in (
         "| BLEU, cased | 12.35 | test |",
         "sig|case:mixed",
@@ -217,7 +217,7 @@ def test_the_card_states_what_was_done(make_trainer):
         "4 beams",
     ):
         assert fact in text
-    run = json.loads((Path(trainer.args.output_dir) / "run.json").read_text())
+    run = json.loads((Path(trainer.args.output_dir) / "run.json").read_text(encoding="utf-8"))
     assert run["test bleu (BLEU, cased)"] == 12.345
     assert run["seed"] == 7
     assert [entry["step"] for entry in run["log"] if "minutes" in entry] == [1, 2, 2]
@@ -230,9 +230,9 @@ def test_a_resumed_runs_clock_goes_on(make_trainer):
     trainer = make_trainer(max_steps=2, save_strategy="steps", save_steps=1)
     trainer.train()
     folder = Path(last_checkpoints(trainer.args.output_dir, 2)[0])
-    state = json.loads((folder / "trainer_state.json").read_text())
+    state = json.loads((folder / "trainer_state.json").read_text(encoding="utf-8"))
     state["log_history"][-1]["minutes"] = 60.0
-    (folder / "trainer_state.json").write_text(json.dumps(state))
+    (folder / "trainer_state.json").write_text(json.dumps(state), encoding="utf-8")
     resumed = make_trainer(max_steps=2)
     resumed.train(resume_from_checkpoint=str(folder))
     minutes = [entry["minutes"] for entry in resumed.state.log_history]

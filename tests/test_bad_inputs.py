@@ -1,0 +1,257 @@
+"""Mistakes that users make: each ends a command with one clear line on stderr and status 2, before any training."""
+
+import gzip
+import importlib.util
+import json
+import shutil
+import subprocess
+import sys
+from types import ModuleType
+
+import pytest
+import torch
+from conftest import ROOT, make_gpt, make_transformer
+from datasets import disable_progress_bars, enable_progress_bars
+from safetensors.torch import save_file
+
+from hf_scratch.tokenization import train_tokenizer
+
+PAIRS = [{"en": f"{a} {b}", "de": f"{b}, {a}"} for a in ("one", "two", "six", "ten") for b in ("dog", "cat", "fox")]
+TEXTS = [{"text": f"{pair['en']} and {pair['de']}"} for pair in PAIRS]
+RECIPES = {
+    "latin.yaml": "seed: 1  # für".encode("latin-1"),
+    "binary.yaml": bytes(range(256)),
+    "word.yaml": b"learning_rate: fast",
+    "list.yaml": b"learning_rate: [1.0, 2.0]",
+    "mapping.yaml": b"seed: {a: 1}",
+    "twice.yaml": b"seed: 1\nseed: 2",
+    "tag.yaml": b"run_name: !!python/object/apply:os.system ['true']",
+    "nothing.yaml": b"",
+    "key.yaml": b"sead: 1",
+    "number_key.yaml": b"1: 2",
+    "cut.json": b'{"seed": 1',
+}
+DATA = {
+    "latin.jsonl": '{"text": "a"}\n{"text": "für"}\n'.encode("latin-1"),
+    "utf16.jsonl": '{"text": "a"}\n'.encode("utf-16"),
+    "table.jsonl": b"text,source\na,b\n",
+    "broken.jsonl": b'{"text": "a"}\n{"text": "b\n',
+    "number.jsonl": b'{"text": "a"}\n{"text": 3}\n',
+    "list.jsonl": b'{"text": ["a"]}\n',
+    "bare.jsonl": b'"a"\n"b"\n',
+    "mixed.jsonl": b'{"text": "a"}\n{"words": "b"}\n',
+    "surrogate.jsonl": b'{"text": "a"}\n{"text": "\\ud800"}\n',
+    "twice.jsonl": b'{"text": "a", "text": "b"}\n',
+    "dates.jsonl": b'{"text": "2024-01-01"}\n',
+    "spaces.jsonl": b"\n\n",
+    "empty.jsonl": b"",
+    "cut.jsonl.gz": gzip.compress(b'{"text": "a"}\n' * 99)[:30],
+}
+
+
+@pytest.fixture(scope="module")
+def bad(tmp_path_factory):
+    """A folder of good and bad files, folders and models."""
+    folder = tmp_path_factory.mktemp("bad")
+    for name, content in {**RECIPES, **DATA}.items():
+        (folder / name).write_bytes(content)
+    (folder / "folder.yaml").mkdir()
+    (folder / "none").mkdir()
+    for name, rows in {"pairs": PAIRS, "texts": TEXTS}.items():
+        (folder / name).mkdir()
+        for split in ("train", "validation", "test"):
+            lines = "".join(json.dumps(row) + "\n" for row in rows)
+            (folder / name / f"{split}.jsonl").write_text(lines, encoding="utf-8")
+    shutil.copytree(folder / "texts", folder / "unlike")
+    (folder / "unlike" / "test.jsonl").write_text('{"words": "a"}\n', encoding="utf-8")
+    long = [*PAIRS[:3], {"en": "one " * 60, "de": "eins"}]
+    (folder / "long.jsonl").write_text("".join(json.dumps(row) + "\n" for row in long), encoding="utf-8")
+
+    tokenizer = train_tokenizer([text for row in PAIRS for text in row.values()], "joint", 300, 40, add_eos=True)
+    other = train_tokenizer(["quick brown jumps over lazy"] * 9, "joint", 300, 40, add_eos=True)
+    for name, model in {"translator": make_transformer(vocab_size=300), "gpt": make_gpt(vocab_size=300)}.items():
+        model.save_pretrained(folder / name)
+        tokenizer.save_pretrained(folder / name)
+    other.save_pretrained(folder / "other")
+    for name, file in {
+        "cut_tokenizer": "tokenizer.json",
+        "cut_settings": "tokenizer_config.json",
+        "cut_generation": "generation_config.json",
+        "cut_weights": "model.safetensors",
+        "cut_config": "config.json",
+    }.items():
+        shutil.copytree(folder / "translator", folder / name)
+        content = (folder / name / file).read_bytes()
+        (folder / name / file).write_bytes(content[: len(content) // 2])
+    shutil.copytree(folder / "translator", folder / "no_tokenizer")
+    (folder / "no_tokenizer" / "tokenizer.json").unlink()
+    torch.save([1, 2], folder / "list.pt")
+    (folder / "garbage.pt").write_bytes(b"not a checkpoint")
+    save_file({"weight": torch.zeros(1)}, folder / "foreign.safetensors")
+    return folder
+
+
+TRANSLATE = "train_translation --dataset_name {bad}/pairs --source_lang en --target_lang de --vocab_size 300 "
+MODEL = "--dataset_name {bad}/texts --vocab_size 300 --block_size 16 "
+WRITE = "train_language_model " + MODEL
+TEST = "evaluate_translation --test_file {bad}/pairs/test.jsonl --source_lang en --target_lang de --model {bad}/"
+SCORE = "evaluate_language_model --test_file {bad}/texts/test.jsonl --model {bad}/"
+CONVERT = "convert_checkpoint --input {bad}/"
+# the command line, and what its error must say
+TABLE = [
+    # recipes
+    ("train_language_model {bad}/latin.yaml " + MODEL, "is not UTF-8 text (byte 12)"),
+    ("train_language_model {bad}/binary.yaml " + MODEL, "is not UTF-8 text (byte 128)"),
+    ("train_language_model {bad}/word.yaml " + MODEL, "`learning_rate` must be a number, got 'fast'"),
+    ("train_language_model {bad}/list.yaml " + MODEL, "`learning_rate` takes one value, not this list"),
+    ("train_language_model {bad}/mapping.yaml " + MODEL, "`seed` takes one value, not a mapping"),
+    ("train_language_model {bad}/twice.yaml " + MODEL, "line 2: 'seed' is given twice"),
+    ("train_language_model {bad}/tag.yaml " + MODEL, "the tag !!python/object/apply:os.system is not allowed"),
+    ("train_language_model {bad}/nothing.yaml " + MODEL, "must be a mapping"),
+    ("train_language_model {bad}/key.yaml " + MODEL, "Did you mean seed?"),
+    ("train_language_model {bad}/number_key.yaml " + MODEL, "has the key 1, which no argument has"),
+    ("train_language_model {bad}/cut.json " + MODEL, "cannot be read"),
+    ("train_language_model {bad}/folder.yaml " + MODEL, "is a folder"),
+    ("train_translation {bad}/missing.yaml", "there is no recipe"),
+    # flags
+    (WRITE + "--learning_rate fast", "invalid float value: 'fast'"),
+    (WRITE + "--learning_rate nan", "`learning_rate` must be 0 or more, got nan"),
+    (WRITE + "--block_size 1", "`block_size` must be 2 or more"),
+    (WRITE + "--per_device_train_batch_size 0", "`per_device_train_batch_size` must be 1 or more"),
+    (WRITE + "--max_minutes 0", "`max_minutes` must be above 0"),
+    (WRITE + "--answer_after =", "`answer_after` is '=', which is not in row 0"),
+    (
+        WRITE + "--block_size 64 --config_overrides max_position_embeddings=32",
+        "`block_size` is 64, but the model has 32",
+    ),
+    (WRITE + "--config_overrides architectures=[1]", "'architectures', which is not for the user to set"),
+    (
+        WRITE + "--config_overrides hidden_act=!!python/name:os.system",
+        "the tag !!python/name:os.system is not allowed",
+    ),
+    (WRITE + "--config_overrides hidden_size=wide", "expected int, got str"),
+    (WRITE + "--config_overrides hidden_dropout=2.0", "Value must be a probability"),
+    (WRITE + "--attn_implementation quick", "quick"),
+    (WRITE + "--seed -1", "Seed must be between 0"),
+    (WRITE + "--tokenizer_name {bad}/none", "holds no tokenizer"),
+    (WRITE + "--model_name_or_path {bad}/translator", "which AutoModelForCausalLM does not load"),
+    (TRANSLATE + "--num_beams 0", "`num_beams` must be 1 or more, got 0"),
+    (TRANSLATE + "--length_penalty nan", "`length_penalty` must be"),
+    (TRANSLATE + "--source_lang fr", "`source_lang` is 'fr', but the columns"),
+    (TRANSLATE + "--bpe_dropout 1", "`bpe_dropout` must be 0 or more, and below 1"),
+    (
+        TRANSLATE + "--config_overrides max_position_embeddings=2",
+        "pairs of train are longer than the model's 2 positions",
+    ),
+    (TRANSLATE + "--generation_max_length 999", "`generation_max_length` is 999, but the model has 512 positions"),
+    (
+        TRANSLATE.replace(
+            "--dataset_name {bad}/pairs", "--train_file {bad}/pairs/train.jsonl --test_file {bad}/long.jsonl"
+        )
+        + "--config_overrides max_position_embeddings=40",
+        "1 of 4 sources of {bad}/long.jsonl are longer than the model's 40 positions (`max_position_embeddings`); the "
+        "first is row 3",
+    ),
+    (TRANSLATE + "--model_name_or_path {bad}/translator --tokenizer_name {bad}/other", "has another vocabulary"),
+    (TRANSLATE + "--model_name_or_path {bad}/cut_tokenizer", "tokenizer.json is not whole"),
+    (TRANSLATE + "--model_name_or_path {bad}/cut_config", "config.json is not whole"),
+    # data
+    *(
+        (f"train_language_model --train_file {{bad}}/{name} --vocab_size 300", message)
+        for name, message in {
+            "latin.jsonl": "line 2 is not UTF-8 text (byte 11 of it). Save the file as UTF-8",
+            "utf16.jsonl": "it is UTF-16 text",
+            "table.jsonl": "line 1 is not one JSON object: 'text,source'",
+            "broken.jsonl": "line 2 is not one JSON object",
+            "number.jsonl": "row 1, counted from 0, has in column 'text' no text, but int (3)",
+            "list.jsonl": "no text, but list",
+            "bare.jsonl": "line 1 is not a JSON object",
+            "mixed.jsonl": "1 of 2 rows with no text in column 'text' (rows 1",
+            "surrogate.jsonl": "line 2 has half of a surrogate pair",
+            "twice.jsonl": "'text' is given twice",
+            "dates.jsonl": "was read as timestamp",
+            "spaces.jsonl": "it has no rows",
+            "empty.jsonl": "is empty",
+            "cut.jsonl.gz": "cannot be read",
+            "missing.jsonl": "there is no such file",
+            "none": "which is a folder",
+        }.items()
+    ),
+    ("train_language_model --dataset_name {bad}/unlike", "The files have different columns: test.jsonl has words"),
+    ("train_language_model --dataset_name {bad}/none", "doesn't contain any data files"),
+    # evaluation
+    (TEST + "missing", "is not a folder"),
+    (TEST + "gpt", "does not load"),
+    (TEST + "cut_tokenizer", "tokenizer.json is not whole"),
+    (TEST + "cut_settings", "tokenizer_config.json is not whole"),
+    (TEST + "cut_generation", "generation_config.json is not whole"),
+    (TEST + "cut_weights", "model.safetensors"),
+    (TEST + "no_tokenizer", "holds no tokenizer"),
+    (TEST + "translator --num_beams 0", "`num_beams` must be 1 or more"),
+    (TEST + "translator --json {bad}/nowhere/a.json", "there is no folder for it"),
+    (TEST + "translator --device moon", "`device` is 'moon'"),
+    (TEST + "translator --dtype int8", "`dtype` must be float32, bfloat16 or float16"),
+    (TEST + "translator --test_file {bad}/long.jsonl", "1 of 4 sources of {bad}/long.jsonl are longer"),
+    (SCORE + "gpt --text_column words", "`text_column` is 'words'"),
+    (SCORE + "gpt --block_size 99", "`block_size` is 99, but the model has 40 positions"),
+    (SCORE + "gpt --stride 40", "`stride` must be between 1 and"),
+    (SCORE + "gpt --answer_after =", "is not in row 0"),
+    # conversion
+    (CONVERT + "garbage.pt --source gpt-playground", "garbage.pt"),
+    (CONVERT + "list.pt --source gpt-playground", "holds no state dict"),
+    (CONVERT + "foreign.safetensors --source gpt-playground --hyperparameters n_layer", "must be JSON or a=1,b=2"),
+    (CONVERT + "foreign.safetensors --source gpt3", "'gpt3'; it must be one of"),
+    (CONVERT + "cut_weights --target marian", "model.safetensors"),
+    (CONVERT + "none --target gpt2", "holds no model"),
+    (CONVERT + "cut_generation --target marian", "generation_config.json is not whole"),
+]
+
+
+def load_script(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"script_{name}", ROOT / "scripts" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def scripts():
+    disable_progress_bars()
+    yield {name: load_script(name) for name in dict.fromkeys(line.split()[0] for line, _ in TABLE)}
+    enable_progress_bars()
+
+
+def words_of(line: str, bad, out) -> list[str]:
+    name, *words = line.format(bad=bad).split()
+    if not name.startswith("evaluate"):
+        words += ["--output_dir", str(out)]
+    return [str(ROOT / "scripts" / f"{name}.py"), *words]
+
+
+@pytest.mark.parametrize(("line", "message"), TABLE, ids=range(len(TABLE)))
+def test_a_mistake_is_one_line_and_leaves_nothing_behind(line, message, scripts, bad, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", words_of(line, bad, tmp_path / "run"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(SystemExit) as ended:
+        scripts[line.split()[0]].main()
+    stderr = capsys.readouterr().err
+    assert ended.value.code == 2, stderr
+    *_, last = stderr.splitlines()
+    assert last.startswith(f"{line.split()[0]}.py: error: ")
+    assert message.format(bad=bad) in last
+    assert stderr.count("error:") == 1
+    assert "Traceback" not in stderr
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("line", [WRITE + "--max_minutes 0", TEST + "cut_tokenizer"])
+def test_a_process_ends_so_too(line, bad, tmp_path):
+    command = [sys.executable, *words_of(line, bad, tmp_path / "run")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    lines = [line for line in done.stderr.splitlines() if line and "Loading weights" not in line]
+    assert len(lines) <= 2
+    assert "error: " in lines[-1]
+    assert not (tmp_path / "run").exists()

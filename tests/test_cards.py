@@ -1,0 +1,101 @@
+"""What the training scripts write at their end, run in this process on a few rows."""
+
+import json
+import sys
+
+import pytest
+from conftest import make_transformer
+from huggingface_hub import ModelCard
+from test_bad_inputs import PAIRS, TEXTS, load_script
+from test_scripts import TINY_GPT, TINY_TRANSFORMER, write
+
+from hf_scratch.evaluation import evaluate_translation
+
+
+@pytest.fixture
+def train(tmp_path, monkeypatch):
+    """Runs a training script of one update, and returns its folder."""
+    pairs, texts = write(tmp_path / "pairs.jsonl", PAIRS), write(tmp_path / "texts.jsonl", TEXTS)
+
+    def run(name, out, *flags, languages=("en", "de"), **options):
+        if name == "train_translation":
+            options = {"train_file": pairs, "source_lang": languages[0], "target_lang": languages[1], **options}
+            options |= {"num_beams": 1}
+        else:
+            options = {"train_file": texts, "block_size": 16, **options}
+        options = {
+            "output_dir": tmp_path / out, "vocab_size": 300, "max_steps": 1, "use_cpu": "true", "report_to": "none",
+            "disable_tqdm": "true", "save_strategy": "no", **options,
+        }  # fmt: skip
+        words = [str(word) for key, value in options.items() for word in (f"--{key}", value)]
+        monkeypatch.setattr(sys, "argv", [f"scripts/{name}.py", *words, *flags])
+        load_script(name).main()
+        return tmp_path / out
+
+    return run
+
+
+def test_without_validation_and_test_the_card_says_so(train):
+    for name, overrides in (("train_language_model", TINY_GPT), ("train_translation", TINY_TRANSFORMER)):
+        folder = train(name, name, config_overrides=overrides)
+        card = (folder / "README.md").read_text(encoding="utf-8")
+        assert "There were no validation or test data." in card
+        assert "Trained from scratch with hf_scratch" in card
+        assert "base_model" not in ModelCard(card).data.to_dict()
+        assert json.loads((folder / "run.json").read_text(encoding="utf-8"))["seed"] == 42
+
+
+def test_a_training_on_another_pair_is_of_that_pair(train, tmp_path, caplog):
+    first = train("train_translation", "first", config_overrides=TINY_TRANSFORMER)
+    options = {"model_name_or_path": first, "test_file": tmp_path / "pairs.jsonl", "max_source_length": 3}
+    second = train("train_translation", "second", languages=("de", "en"), **options)
+    config = json.loads((second / "config.json").read_text(encoding="utf-8"))
+    assert (config["source_lang"], config["target_lang"]) == ("de", "en")
+    assert "The model's `source_lang` was 'en'; it is 'de' from now on." in caplog.text
+    text = (second / "README.md").read_text(encoding="utf-8")
+    assert "translates from `de` to `en`. Trained on from `first` with" in text
+    assert ModelCard(text).data.base_model == "first"
+    assert "moses-en|" in text
+    assert "| cut to their limit | train: 12 of 12 sources at 3 tokens |" in text
+    assert "train: cut 12 of 12 sources at 3 tokens." in caplog.text
+
+
+def test_the_end_inside_the_warm_up_is_told(train, tmp_path, caplog):
+    folder = train(
+        "train_translation",
+        "short",
+        config_overrides=TINY_TRANSFORMER,
+        validation_file=tmp_path / "pairs.jsonl",
+        max_minutes=1e-9,
+        warmup_steps=50,
+        max_steps=100,
+    )
+    end = "stopped by the time limit inside the warm-up, at update 1 of 50"
+    assert f"| end | {end} |" in (folder / "README.md").read_text(encoding="utf-8")
+    assert end in caplog.text
+
+
+def test_other_languages_than_the_models_are_warned_of(train, tmp_path, monkeypatch, caplog, capsys):
+    folder = train("train_translation", "first", config_overrides=TINY_TRANSFORMER)
+    script = load_script("evaluate_translation")
+    for languages, message in (
+        (("de", "en"), "The model translates en-de, but is evaluated as de-en."),
+        (("en", "en"), "`source_lang` and `target_lang` are both 'en'."),
+    ):
+        words = ["--model", str(folder), "--test_file", str(tmp_path / "pairs.jsonl"), "--max_samples", "2"]
+        words += ["--source_lang", languages[0], "--target_lang", languages[1], "--num_beams", "1"]
+        monkeypatch.setattr(sys, "argv", ["scripts/evaluate_translation.py", *words])
+        script.main()
+        assert message in caplog.text
+        assert "moses-en|" in capsys.readouterr().out
+
+
+def test_a_model_that_names_no_language_is_evaluated(joint_tokenizer):
+    model = make_transformer(vocab_size=len(joint_tokenizer))
+    model.generation_config.update(max_length=8)
+    assert not hasattr(model.config, "target_lang")
+    scores, translations = evaluate_translation(model, joint_tokenizer, ["A man"], ["Ein Mann"])
+    assert len(translations) == 1
+    assert "bleu_moses" not in scores
+    scores, _ = evaluate_translation(model, joint_tokenizer, ["A man"], ["Ein Mann"], target_lang="de")
+    assert "moses-de" in scores["bleu_moses_signature"]

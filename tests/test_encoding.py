@@ -1,0 +1,56 @@
+"""Files are read and written as UTF-8, whatever the locale is."""
+
+import ast
+import os
+import subprocess
+import sys
+
+from conftest import ROOT
+
+CODE = """
+import sys
+from pathlib import Path
+from hf_scratch.data import load_splits, take_texts
+from hf_scratch.evaluation import write_lines
+from hf_scratch.recipes import read_recipe
+from hf_scratch.tokenization import load_tokenizer, train_tokenizer
+
+folder = Path(sys.argv[1])
+assert sys.getfilesystemencoding() != "utf-8"
+texts = list(take_texts(load_splits(train_file=str(folder / "train.jsonl"))["train"])["text"])
+train_tokenizer(texts, "char", 30, show_progress=False).save_pretrained(folder / "tokenizer")
+tokenizer = load_tokenizer(folder / "tokenizer")
+assert tokenizer.decode(tokenizer(texts[0])["input_ids"][1:]) == texts[0]
+write_lines(folder / "lines.txt", texts)
+assert read_recipe(folder / "recipe.yaml") == {"run_name": texts[0]}
+"""
+
+
+def test_an_ascii_locale_changes_nothing(tmp_path):
+    (tmp_path / "train.jsonl").write_text('{"text": "für 世界"}\n', encoding="utf-8")
+    (tmp_path / "recipe.yaml").write_text("run_name: für 世界\n", encoding="utf-8")
+    locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = subprocess.run(
+        [sys.executable, "-c", CODE, str(tmp_path)],
+        env={**os.environ, **locale},
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "lines.txt").read_text(encoding="utf-8") == "für 世界\n"
+
+
+def test_each_text_file_is_opened_with_its_encoding():
+    paths = [path for folder in ("hf_scratch", "scripts") for path in (ROOT / folder).rglob("*.py")]
+    assert len(paths) > 20
+    for path in paths:
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(call, ast.Call):
+                continue
+            name = getattr(call.func, "attr", getattr(call.func, "id", ""))
+            words = [arg.value for arg in call.args if isinstance(arg, ast.Constant)]
+            if name in ("read_text", "write_text") or (name == "open" and "rb" not in words and "wb" not in words):
+                assert "encoding" in {keyword.arg for keyword in call.keywords} or "gzip" in ast.unparse(call), (
+                    f"{path.name}, line {call.lineno}"
+                )
