@@ -11,6 +11,7 @@ from torch import nn
 from transformers.activations import ACT2FN
 from transformers.cache_utils import Cache, EncoderDecoderCache
 from transformers.configuration_utils import PreTrainedConfig
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils.import_utils import is_torchdynamo_compiling
 
@@ -80,7 +81,7 @@ def sdpa_training_forward(
         if attention_mask is not None and attention_mask.dtype != torch.bool:
             attention_mask = attention_mask.float()
     with torch.autocast("cpu", enabled=False):
-        context, _ = ALL_ATTENTION_FUNCTIONS["sdpa"](
+        context, _ = sdpa_attention_forward(
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
         )
     return context.to(dtype), None
@@ -145,8 +146,10 @@ class MultiHeadAttention(nn.Module):
         attention_interface = ALL_ATTENTION_FUNCTIONS.get_interface(
             self.config._attn_implementation, eager_attention_forward
         )
-        if self.training and query.device.type == "cpu" and self.config._attn_implementation == "sdpa":
-            attention_interface = sdpa_training_forward
+        if self.training and query.device.type == "cpu" and attention_interface is sdpa_attention_forward:
+            attention_interface = (
+                sdpa_training_forward  # but a function of the user's, registered as "sdpa", is called
+            )
         context, weights = attention_interface(
             self,
             query,

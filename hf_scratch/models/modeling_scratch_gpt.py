@@ -146,6 +146,7 @@ class ScratchGPTModel(ScratchGPTPreTrainedModel):
 class ScratchGPTForCausalLM(ScratchGPTPreTrainedModel, ScratchGenerationMixin):
     """ScratchGPT with a head that predicts the next token."""
 
+    decoded_classes = (ScratchGPTModel, ScratchGPTLayer)
     _tied_weights_keys = {"lm_head.weight": "model.embed_tokens.weight"}
     _tp_plan = {"lm_head": "colwise_gather_output"}
     _pp_plan = {"lm_head": (["hidden_states"], ["logits"])}

@@ -70,10 +70,11 @@ class ScratchTransformerDecoderLayer(GradientCheckpointingLayer):
         super().__init__()
         self.norm_first = config.norm_first
         self.dropout = config.dropout
-        num_heads = config.decoder_attention_heads
-        self.self_attn = MultiHeadAttention(config, num_heads, is_causal=True, layer_idx=layer_idx)
+        self.self_attn = MultiHeadAttention(
+            config, config.decoder_attention_heads, is_causal=True, layer_idx=layer_idx
+        )
         self.self_attn_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps)
-        self.cross_attn = MultiHeadAttention(config, num_heads, layer_idx=layer_idx)
+        self.cross_attn = MultiHeadAttention(config, config.decoder_attention_heads, layer_idx=layer_idx)
         self.cross_attn_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps)
         self.feed_forward = FeedForward(
             config.d_model, config.decoder_ffn_dim, config.activation_function, config.activation_dropout
@@ -350,6 +351,7 @@ class ScratchTransformerModel(ScratchTransformerPreTrainedModel):
 class ScratchTransformerForConditionalGeneration(ScratchTransformerPreTrainedModel, ScratchGenerationMixin):
     """ScratchTransformer with a head over the target vocabulary: translation."""
 
+    decoded_classes = (ScratchTransformerModel, ScratchTransformerDecoder, ScratchTransformerDecoderLayer)
     _tp_plan = {"lm_head": "colwise_gather_output"}
     _fsdp_plan = {"lm_head": "keep_full_weight"}
 
