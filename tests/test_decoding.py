@@ -326,3 +326,11 @@ def test_a_processor_and_a_streamer_are_used(steps, joint_tokenizer, capsys):
     assert steps
     assert not torch.isin(output[:, prompt.shape[1] :], torch.tensor([5, 6, 7])).any()
     assert joint_tokenizer.decode(output[0]) in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e20])
+def test_ties_between_beams_are_broken_as_in_transformers(scale):
+    model = make_transformer()
+    model.lm_head.weight.data.mul_(scale)
+    ours, transformers = generate_both(model, PROMPTS, max_new_tokens=6, num_beams=3, num_return_sequences=3)
+    assert ours.equal(transformers)
