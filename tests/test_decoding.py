@@ -328,9 +328,8 @@ def test_a_processor_and_a_streamer_are_used(steps, joint_tokenizer, capsys):
     assert joint_tokenizer.decode(output[0]) in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("scale", [0.0, 1e20])
-def test_ties_between_beams_are_broken_as_in_transformers(scale):
-    model = make_transformer()
-    model.lm_head.weight.data.mul_(scale)
-    ours, transformers = generate_both(model, PROMPTS, max_new_tokens=6, num_beams=3, num_return_sequences=3)
+def test_ties_between_beams_are_broken_as_in_transformers(family):
+    model = FAMILIES[family]()
+    model.lm_head.weight = torch.nn.Parameter(torch.zeros_like(model.lm_head.weight))
+    ours, transformers = generate_both(model, PROMPTS, max_new_tokens=5, num_beams=2, num_return_sequences=2)
     assert ours.equal(transformers)

@@ -137,7 +137,7 @@ def beam_search(
         if new.any():
             candidates = _take(running, parents)
             candidates[..., current] = tokens
-            new_scores = torch.where(new, scores / (current + 1 - length) ** penalty, -1e9)
+            new_scores = scores / (current + 1 - length) ** penalty - 1e9 * ~new
             ended_scores, order = torch.cat((ended_scores, new_scores), 1).topk(num_beams)
             ended = _take(torch.cat((ended, candidates), 1), order)
             new_lengths = torch.full_like(tokens, current + 1).masked_fill_(~new, 0)
