@@ -326,3 +326,10 @@ def test_a_processor_and_a_streamer_are_used(steps, joint_tokenizer, capsys):
     assert steps
     assert not torch.isin(output[:, prompt.shape[1] :], torch.tensor([5, 6, 7])).any()
     assert joint_tokenizer.decode(output[0]) in capsys.readouterr().out
+
+
+def test_ties_between_beams_are_broken_as_in_transformers(family):
+    model = FAMILIES[family]()
+    model.lm_head.weight = torch.nn.Parameter(torch.zeros_like(model.lm_head.weight))
+    ours, transformers = generate_both(model, PROMPTS, max_new_tokens=5, num_beams=2, length_penalty=0.6)
+    assert ours.equal(transformers)

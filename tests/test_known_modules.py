@@ -594,8 +594,8 @@ def test_the_loss_without_logits_calls_a_changed_head(monkeypatch):
     assert called[-1] == "backward"
 
 
-def test_what_generate_checks_is_kept_out_of_the_way_of_wrappers(monkeypatch, steps):
-    """Tracing tools wrap `generate` itself, which changes no token."""
+def test_a_wrapper_around_generate_leaves_the_decoder_in_place(monkeypatch, steps):
+    """As tracing tools do: it changes no token."""
     generate_once = generation.GenerationMixin.generate
     monkeypatch.setattr(generation.GenerationMixin, "generate", lambda *args, **kwargs: generate_once(*args, **kwargs))
     generate(make_gpt())

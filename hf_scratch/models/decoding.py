@@ -126,9 +126,9 @@ def beam_search(
     over = torch.zeros_like(rows, dtype=torch.bool)
     logits = logits[:, None].expand(-1, num_beams, -1)
     for current in range(length, max_length):
-        log_p, ids = logits.float().log_softmax(-1).topk(min(num_candidates, logits.shape[-1]))
-        scores, chosen = (log_p + running_scores[..., None]).flatten(1).topk(num_candidates)
-        parents, tokens = chosen // ids.shape[-1], ids.flatten(1).gather(1, chosen)
+        scores = logits.float().log_softmax(-1) + running_scores[..., None]
+        scores, chosen = scores.flatten(1).topk(num_candidates)
+        parents, tokens = chosen // logits.shape[-1], chosen % logits.shape[-1]
         ends = torch.full_like(tokens, current + 1 == max_length, dtype=torch.bool)
         if eos is not None:
             ends |= torch.isin(tokens, eos)
@@ -137,7 +137,7 @@ def beam_search(
         if new.any():
             candidates = _take(running, parents)
             candidates[..., current] = tokens
-            new_scores = torch.where(new, scores / (current + 1 - length) ** penalty, -1e9)
+            new_scores = scores / (current + 1 - length) ** penalty - 1e9 * ~new
             ended_scores, order = torch.cat((ended_scores, new_scores), 1).topk(num_beams)
             ended = _take(torch.cat((ended, candidates), 1), order)
             new_lengths = torch.full_like(tokens, current + 1).masked_fill_(~new, 0)

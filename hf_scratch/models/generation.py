@@ -194,11 +194,13 @@ class ScratchGenerationMixin(GenerationMixin):
             positions = model_kwargs.get("position_ids")
             if positions is None:
                 positions = (prompt_mask.long().cumsum(-1) - 1).clamp(min=0)
-            elif positions.shape == input_ids.shape:
+            elif positions.shape != input_ids.shape:
+                return None
+            else:
                 positions = positions[::num_beams]
             inputs |= {"input_ids": prompts, "position_ids": positions}
-            position = positions[..., -1] + 1
-            has_known_shapes = prompt_mask.shape == positions.shape == prompts.shape
+            position = positions[:, -1] + 1
+            has_known_shapes = prompt_mask.shape == prompts.shape
         max_new_tokens = generation_config.max_length - prompts.shape[1]
         if not has_known_shapes or int(position.max()) + max_new_tokens > longest + 1:
             return None
