@@ -23,6 +23,7 @@ from .errors import is_first_process
 from .recipes import convert_value, parse_pairs, read_recipe
 from .tokenization import KINDS
 
+LONGEST_BLOCK = 2**20  # tokens: even the last row is filled up to a block
 PATHS = (
     *("model_name_or_path", "tokenizer_name", "cache_dir", "dataset_name", "train_file", "validation_file"),
     *(
@@ -167,6 +168,8 @@ class LanguageModelArguments(DataArguments):
     def __post_init__(self):
         super().__post_init__()
         check_at_least(self, 2, "block_size")
+        if self.block_size > LONGEST_BLOCK:
+            raise ValueError(f"`block_size` must be {LONGEST_BLOCK} or less, got {self.block_size}.")
         if self.answer_after == "":
             raise ValueError("`answer_after` must not be empty.")
 
@@ -193,7 +196,10 @@ def check_training_arguments(args: TrainingArguments) -> None:
             raise ValueError(f"`{name}` must be 0 or more, and below 1, got {getattr(args, name)}.")
     if isinstance(args, Seq2SeqTrainingArguments):
         check_at_least(args, 1, "generation_num_beams", "generation_max_length")
-    Trainer.get_optimizer_cls_and_kwargs(args)  # names the package that is missing
+    try:
+        Trainer.get_optimizer_cls_and_kwargs(args)  # names the package that is missing
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"`optim` {args.optim}, `optim_args` {args.optim_args!r}: {error}.") from error
     if args.lr_scheduler_kwargs is not None and not isinstance(args.lr_scheduler_kwargs, dict):
         raise ValueError(f"`lr_scheduler_kwargs` must be JSON or a mapping; got {args.lr_scheduler_kwargs!r}.")
     try:
@@ -325,4 +331,5 @@ def parse_overrides(overrides: str | dict | None, config_class: type) -> dict[st
             raise ValueError(
                 f"`config_overrides` has {name!r}, which {config_class.__name__} does not{_nearest(str(name), fields)}"
             )
-    return overrides
+    # under the field's own name: the config's validation leaves other names out
+    return {config_class.attribute_map.get(name, name): value for name, value in overrides.items()}

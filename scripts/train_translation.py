@@ -38,6 +38,7 @@ from hf_scratch.metrics import SacreBleu
 from hf_scratch.plots import plot_learning_curve
 from hf_scratch.tokenization import (
     check_fits,
+    check_json_files,
     check_same_vocabulary,
     load_tokenizer,
     report_unknown,
@@ -50,6 +51,8 @@ logger = logging.getLogger("train_translation")
 
 def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str | None):
     """The trainer, the pairs of each split, and what was cut of them."""
+    if model_args.model_name_or_path is not None:
+        check_json_files(model_args.model_name_or_path)
     model = load_first_model(AutoModelForSeq2SeqLM, model_args, config_overrides)
     with args.main_process_first(desc="data and tokenizer"):
         splits = load_from_arguments(data_args, model_args.cache_dir)
@@ -100,6 +103,8 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
         model = ScratchTransformerForConditionalGeneration(config)
     check_fits(tokenizer, model.config)
     name_languages(model.config, source_lang, target_lang)
+    if data_args.num_beams > len(tokenizer):
+        raise ValueError(f"`num_beams` is {data_args.num_beams}, but there are only {len(tokenizer)} tokens.")
     longest = getattr(model.config, "max_position_embeddings", None)
     for name, rows in encoded.items():
         advice = "Lower `max_source_length` and `max_target_length`, or raise `max_position_embeddings`."
