@@ -7,7 +7,7 @@ MINUTES ?=
 OUT ?=
 LIMIT = $(if $(MINUTES),--max_minutes $(MINUTES))
 
-.PHONY: setup demo test test-slow test-min lint bench multi30k tinystories results
+.PHONY: setup demo test test-slow test-faults test-min lint bench multi30k tinystories results
 
 setup: .venv/.installed
 
@@ -24,7 +24,11 @@ test: lint
 	$(BIN)/python -m pytest -m 'not slow'
 
 test-slow: setup
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m slow --ignore tests/test_faults.py
+
+# training commands that are killed, stopped or run out of disk: about half an hour; KILLS per script and processes
+test-faults: setup
+	$(if $(KILLS),HF_SCRATCH_KILLS=$(KILLS)) $(BIN)/python -m pytest -m slow tests/test_faults.py
 
 # the lowest transformers that pyproject.toml allows, with the newest of all else that it goes with
 LOWEST := $(shell sed -n 's/.*"transformers>=\([0-9.]*\).*/\1/p' pyproject.toml)

@@ -144,7 +144,7 @@ def write_translation_card(
     """Write `README.md` into the run's folder, and `run.json` with the same and the log.
 
     Args:
-        validation: what `keep_better_weights` returned, or {}.
+        validation: what `evaluate_and_select_weights` returned, or {}.
         test: what `evaluate_translation` returned, or {}.
         cut: what `count_cut` returned for each split.
     """

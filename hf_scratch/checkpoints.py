@@ -1,18 +1,24 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Folders with models: look before loading, average, and keep runs apart."""
+"""Saved models and checkpoints: check before loading, choose the one to resume from, average."""
 
 import json
+import logging
 import os
+import re
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+import zipfile
 from pathlib import Path
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from transformers import AutoConfig, PreTrainedModel, TrainingArguments
-from transformers.trainer_utils import get_last_checkpoint
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+
+from .errors import UserError
+from .manifest import MANIFEST, DamagedFolderError, check_manifest
+
+logger = logging.getLogger(__name__)
 
 
 def load_checkpoint(model_class, path: str, **kwargs) -> PreTrainedModel:
@@ -20,35 +26,53 @@ def load_checkpoint(model_class, path: str, **kwargs) -> PreTrainedModel:
 
     Args:
         model_class: an Auto class.
-        path: a folder or a Hub id; kwargs go to `from_pretrained`.
+        path: a folder or a Hub id.
+        kwargs: go to `from_pretrained`.
 
     Raises:
-        FileNotFoundError: a folder with no model in it.
-        ValueError: weights cut short, or a model of another kind than `model_class` loads.
+        UserError: a folder with no model in it; a file that is missing, cut short or not what was saved; a model of
+            another kind than `model_class` loads.
     """
-    folder = Path(path)
+    folder = Path(path).expanduser()
     if path.startswith((".", "/", "~")) and not folder.is_dir():
-        raise FileNotFoundError(f"{path!r} is not a folder.")
+        raise UserError(f"{path!r} is not a folder.")
     if folder.is_dir():
-        config_file = folder / "config.json"
-        if not config_file.is_file():
-            raise FileNotFoundError(f"{path!r} holds no model: there is no config.json in it.")
-        try:
-            json.loads(config_file.read_text(encoding="utf-8"))
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{config_file} is not whole: {error}.") from error
-        for weights in folder.glob("*.safetensors"):
-            try:
-                safe_open(weights, framework="pt")
-            except SafetensorError as error:
-                raise ValueError(f"{weights} is cut short or damaged ({error}). Copy or train it again.") from error
+        path = str(folder)
+        check_model_folder(folder)
     config = AutoConfig.from_pretrained(path, cache_dir=kwargs.get("cache_dir"))
     if type(config) not in model_class._model_mapping:
-        raise ValueError(
+        raise UserError(
             f"{path!r} holds a {config.model_type!r} model, which {model_class.__name__} does not load. Translation "
             "needs an encoder-decoder (scratch_transformer), language modelling a GPT (scratch_gpt)."
         )
     return model_class.from_pretrained(path, **kwargs)
+
+
+def check_model_folder(folder: Path) -> None:
+    """Raise UserError unless `folder` holds a config, generation config and weights that can be read.
+
+    Where the folder has a manifest, all files that it lists must be what was saved.
+    """
+    if not (folder / "config.json").is_file():
+        raise UserError(f"{str(folder)!r} holds no model: there is no config.json in it.")
+    for name in ("config.json", "generation_config.json"):
+        try:
+            if (folder / name).is_file():
+                json.loads((folder / name).read_text(encoding="utf-8"))
+        except ValueError as error:  # JSONDecodeError or UnicodeDecodeError
+            raise UserError(f"{folder / name} is cut short or damaged ({error}). Copy or save it again.") from error
+    for weights in folder.glob("*.safetensors"):
+        try:
+            with safe_open(weights, framework="pt"):
+                pass
+        except SafetensorError as error:
+            raise UserError(f"{weights} is cut short or damaged ({error}). Copy or train it again.") from error
+    try:
+        check_manifest(folder)
+    except DamagedFolderError as error:
+        raise UserError(
+            f"{error}. Copy the folder again; or, if you changed it on purpose, remove {folder / MANIFEST}."
+        ) from error
 
 
 def load_first_model(model_class, model_args, config_overrides: dict) -> PreTrainedModel | None:
@@ -63,7 +87,7 @@ def load_first_model(model_class, model_args, config_overrides: dict) -> PreTrai
         The model, or None where a new one is to be made.
 
     Raises:
-        FileNotFoundError, ValueError: as `load_checkpoint`.
+        UserError: as `load_checkpoint`.
     """
     if model_args.model_name_or_path is None:
         return None
@@ -76,56 +100,180 @@ def load_first_model(model_class, model_args, config_overrides: dict) -> PreTrai
     )
 
 
-def check_output_dir(output_dir: str, resume_from_checkpoint: str | None) -> str | None:
+def numbered_checkpoints(output_dir: str | Path) -> list[Path]:
+    """The folders `checkpoint-N` of a run, whole or not, by ascending N."""
+    if not Path(output_dir).is_dir():
+        return []
+    pattern = re.compile(rf"{PREFIX_CHECKPOINT_DIR}-(\d+)")
+    steps = {path: pattern.fullmatch(path.name) for path in Path(output_dir).iterdir() if path.is_dir()}
+    return sorted((path for path, match in steps.items() if match), key=lambda path: int(steps[path][1]))
+
+
+def whole_checkpoints(output_dir: str | Path) -> list[Path]:
+    """The checkpoints of a run that were saved to their end (they have a manifest), by ascending step."""
+    return [path for path in numbered_checkpoints(output_dir) if (path / MANIFEST).is_file()]
+
+
+def delete_old_checkpoints(output_dir: str | Path, limit: int | None, best: str | None) -> None:
+    """Keep the last `limit` whole checkpoints and the best one (None or 0: keep all)."""
+    if not limit or limit < 0:
+        return
+    for folder in whole_checkpoints(output_dir)[:-limit]:
+        if best is None or not os.path.isdir(best) or not os.path.samefile(folder, best):
+            (folder / MANIFEST).unlink()  # first, so that half a checkpoint never looks whole
+            shutil.rmtree(folder)
+
+
+def choose_checkpoint(args: TrainingArguments) -> str | None:
     """The checkpoint to resume from, or None for a new run.
 
-    Args:
-        output_dir: the folder of the run.
-        resume_from_checkpoint: a checkpoint's folder; "last" or "true" for the last one of `output_dir`; None for a
-            new run, which `output_dir` then has to be free for.
+    `args.resume_from_checkpoint` is None for a new run, which `output_dir` then has to be free for; "last" (or
+    "true") for the last whole checkpoint of `output_dir`; "auto" for the same, or a new run where there is none; or a
+    checkpoint's folder. Incomplete and damaged checkpoints after the last whole one are renamed `damaged-...` and
+    named in a warning.
 
     Raises:
-        ValueError: `output_dir` holds another run, or there is nothing to resume.
-        FileNotFoundError: the checkpoint is not there.
+        UserError: `output_dir` holds another run; there is nothing to resume; a file of the checkpoint is missing or
+            is not what was saved; or it was written by another number of processes with another batch.
     """
-    if resume_from_checkpoint is None or str(resume_from_checkpoint).lower() == "false":
-        if os.path.isdir(output_dir) and os.listdir(output_dir):
-            raise ValueError(
-                f"`output_dir` ({output_dir}) is not empty: another run may be in it. Choose another folder, or go on "
-                "with that run by `--resume_from_checkpoint last`."
-            )
+    output_dir, wanted = args.output_dir, str(args.resume_from_checkpoint or "false")
+    if wanted.lower() == "auto":
+        wanted = "last" if numbered_checkpoints(output_dir) else "false"
+    if wanted.lower() == "false":
+        check_output_dir(output_dir)
         return None
-    if str(resume_from_checkpoint).lower() in ("last", "true"):
-        checkpoint = get_last_checkpoint(output_dir) if os.path.isdir(output_dir) else None
-        if checkpoint is None:
-            raise ValueError(f"There is no checkpoint in `output_dir` ({output_dir}) to resume from.")
-        return checkpoint
-    if not os.path.isdir(resume_from_checkpoint):
-        raise FileNotFoundError(
-            f"`resume_from_checkpoint` is {resume_from_checkpoint!r}, but there is no such folder."
+    if wanted.lower() in ("last", "true"):
+        checkpoint, facts = _last_whole_checkpoint(output_dir)
+    else:
+        checkpoint, facts = _named_checkpoint(wanted, output_dir)
+    _check_resumable(checkpoint, facts, args)
+    return str(checkpoint)
+
+
+def check_output_dir(output_dir: str) -> None:
+    """Raise UserError unless `output_dir` is new or empty. Hidden files do not count."""
+    if os.path.isdir(output_dir) and any(not name.startswith(".") for name in os.listdir(output_dir)):
+        raise UserError(
+            f"`output_dir` ({output_dir}) is not empty: another run may be in it. Choose another folder, or go on "
+            "with that run by `--resume_from_checkpoint last`."
         )
-    return resume_from_checkpoint
 
 
-@contextmanager
-def new_run(args: TrainingArguments) -> Iterator[str | None]:
-    """Prepare a run in `args.output_dir`: gives the checkpoint to resume from, or None, on the main process.
+def _last_whole_checkpoint(output_dir: str) -> tuple[Path, dict]:
+    for checkpoint in reversed(numbered_checkpoints(output_dir)):
+        try:
+            facts = check_manifest(checkpoint)
+            if facts is not None:
+                return checkpoint, facts
+            problem = f"{checkpoint} is incomplete: it has no {MANIFEST}, which is written last"
+        except DamagedFolderError as error:
+            problem = str(error)
+        moved = checkpoint.with_name(f"damaged-{checkpoint.name}")
+        shutil.rmtree(moved, ignore_errors=True)
+        checkpoint.rename(moved)
+        logger.warning(f"{problem}. It is now {moved}; the checkpoint before it is taken.")
+    damaged = sorted(path.name for path in Path(output_dir).glob(f"damaged-{PREFIX_CHECKPOINT_DIR}-*"))
+    found = f" ({', '.join(damaged)} cannot be used)" if damaged else ""
+    raise UserError(
+        f"There is no whole checkpoint in `output_dir` ({output_dir}) to resume from{found}. Start again in another "
+        "folder, or with `--resume_from_checkpoint` and the path of a checkpoint elsewhere."
+    )
 
-    Where the preparation fails, what it has written is removed, so that the mended command finds the folder free.
-    """
-    if not args.should_save:
-        yield None
-        return
-    checkpoint = check_output_dir(args.output_dir, args.resume_from_checkpoint)
+
+def _named_checkpoint(path: str, output_dir: str) -> tuple[Path, dict]:
+    checkpoint = Path(path).expanduser()
+    if not checkpoint.is_dir():
+        raise UserError(f"`resume_from_checkpoint` is {path!r}, but there is no such folder.")
+    if checkpoint.resolve().parent != Path(output_dir).resolve():
+        check_output_dir(output_dir)
+    elif later := [folder.name for folder in numbered_checkpoints(output_dir) if _step(folder) > _step(checkpoint)]:
+        raise UserError(
+            f"`resume_from_checkpoint` is {path!r}, but {output_dir} has later checkpoints ({', '.join(later)}), "
+            "which would mix with the resumed run's. Remove them, or choose a new `output_dir`."
+        )
     try:
-        yield checkpoint
-    except BaseException:
-        if checkpoint is None:
-            shutil.rmtree(args.output_dir, ignore_errors=True)  # it was empty or not there
-        raise
+        facts = check_manifest(checkpoint)
+    except DamagedFolderError as error:
+        raise UserError(f"{error}. Resume from another checkpoint.") from error
+    if facts is None:
+        logger.warning(f"{checkpoint} has no {MANIFEST}: only whether its files can be read is checked.")
+        _check_readable(checkpoint)
+    return checkpoint, facts or {}
 
 
-def average_checkpoints(folders: list[str]) -> dict[str, torch.Tensor]:
+def _check_readable(folder: Path) -> None:
+    """Raise UserError for the first file of a checkpoint that is cut short or damaged, as far as its format tells."""
+    for path in sorted(folder.iterdir()):
+        try:
+            if path.suffix in (".pt", ".pth", ".bin"):  # what torch saves is a zip archive
+                with zipfile.ZipFile(path) as archive:
+                    if (part := archive.testzip()) is not None:
+                        raise zipfile.BadZipFile(f"{part} in it is damaged")
+            elif path.suffix == ".safetensors":
+                with safe_open(path, framework="pt"):
+                    pass
+            elif path.suffix == ".json":
+                json.loads(path.read_text(encoding="utf-8"))
+        except (zipfile.BadZipFile, SafetensorError, ValueError) as error:
+            raise UserError(f"{path} is cut short or damaged ({error}). Resume from another checkpoint.") from error
+
+
+def _step(checkpoint: Path) -> int:
+    digits = checkpoint.name.rpartition("-")[2]
+    return int(digits) if digits.isdecimal() else -1
+
+
+def _check_resumable(checkpoint: Path, facts: dict, args: TrainingArguments) -> None:
+    """Raise UserError where Trainer would go on without a part of the state, or with other batches."""
+    names = [path.name for path in checkpoint.iterdir()]
+    for part, prefixes in {
+        "weights": ("model", "pytorch_model", "adapter_model", "global_step"),
+        "optimizer.pt": ("optimizer", "global_step"),
+        "scheduler.pt": ("scheduler", "global_step"),
+        "trainer_state.json": ("trainer_state.json",),
+    }.items():
+        if not any(name.startswith(prefixes) for name in names):
+            raise UserError(f"{checkpoint} has no {part}: training cannot go on from it.")
+    saved, now = facts.get("num_processes", args.world_size), args.world_size
+    rows = args.train_batch_size * args.gradient_accumulation_steps * now
+    if saved != now and facts.get("rows_per_update") != rows:
+        batch = facts.get("rows_per_update")
+        raise UserError(
+            f"{checkpoint} was saved by {saved} processes and this run has {now}, so that its updates would see other "
+            + (f"rows ({rows} per update, not {batch})" if batch else "rows (`max_tokens_per_batch` is per process)")
+            + f". Start {saved} processes"
+            + (", or change `per_device_train_batch_size` or `gradient_accumulation_steps`." if batch else ".")
+        )
+    if saved != now:
+        logger.warning(
+            f"{checkpoint} was saved by {saved} processes and this run has {now}: its updates see the same rows, but "
+            "dropout draws other numbers."
+        )
+
+
+def check_same_weights(model: PreTrainedModel, checkpoint: str) -> None:
+    """Raise UserError where the checkpoint holds other weights, or other shapes, than `model` has.
+
+    Trainer would load what fits and leave the rest as it was initialised.
+    """
+    weights = Path(checkpoint, "model.safetensors")
+    if not weights.is_file():  # sharded: loaded by accelerate, which compares by itself
+        return
+    with safe_open(weights, framework="pt") as file:
+        saved = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+    shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    tied = set(model.all_tied_weights_keys) | set(model.all_tied_weights_keys.values())
+    different = [name for name, shape in saved.items() if shapes.get(name) != shape]
+    different += [name for name in shapes if name not in saved and name not in tied]
+    if different:
+        name = different[0]
+        raise UserError(
+            f"{checkpoint} holds the weights of another model: {name} is {saved.get(name, 'missing')} there and "
+            f"{shapes.get(name, 'missing')} here. Resume with the recipe and the `config_overrides` it was begun with."
+        )
+
+
+def average_checkpoints(folders: list[str | Path]) -> dict[str, torch.Tensor]:
     """The mean of the weights in `model.safetensors` of each folder (Vaswani et al. 2017, section 6.1).
 
     Raises:

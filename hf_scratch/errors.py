@@ -25,6 +25,7 @@ from pathlib import Path
 from datasets.exceptions import DatasetsError
 from huggingface_hub.errors import StrictDataclassError, StrictDataclassFieldValidationError
 from safetensors import SafetensorError
+from tqdm.auto import tqdm
 
 LONGEST_MESSAGE = 600  # characters, of other libraries' messages
 USERS_ERRORS = (ValueError, OverflowError, OSError, ImportError, StrictDataclassError, DatasetsError, SafetensorError)
@@ -52,7 +53,7 @@ def preparation() -> Iterator[None]:
 def command(main: Callable) -> Callable:
     """Decorate a script's `main` so that a user's mistake ends it with a line on stderr and exit status 2.
 
-    Where several processes run, the first one prints; the others exit in silence.
+    Where several processes run, the first one on each machine prints; the others exit in silence.
     """
 
     @functools.wraps(main)
@@ -69,16 +70,16 @@ def command(main: Callable) -> Callable:
 
 
 def is_first_process() -> bool:
-    """Whether this is the only process, or the first of several that torchrun or `accelerate launch` started."""
-    return int(os.environ.get("RANK", 0)) == 0
+    """Whether this is the only process, or the first one that torchrun or `accelerate launch` started here."""
+    return int(os.environ.get("LOCAL_RANK", 0)) == 0
 
 
 def exit_with(message: str) -> None:
-    """Print `script.py: error: message` on the first of several processes, and exit with status 2."""
+    """Print `script.py: error: message` on the first process of a machine, and exit with status 2."""
     if is_first_process():
         text = f"{Path(sys.argv[0]).name}: error: {message}"
         # lone surrogates, in a file name for example, cannot be printed
-        print(text.encode(errors="backslashreplace").decode(), file=sys.stderr)
+        tqdm.write(text.encode(errors="backslashreplace").decode(), file=sys.stderr)  # beside a progress bar, if any
     raise SystemExit(2)
 
 

@@ -8,6 +8,7 @@ configuration of the same model:
 
 import inspect
 
+from huggingface_hub.errors import StrictDataclassError
 from transformers import PreTrainedConfig
 
 from .models.configuration_scratch_gpt import ScratchGPTConfig
@@ -160,7 +161,8 @@ def make_preset(name: str, **hyperparameters) -> PreTrainedConfig:
         hyperparameters: those of the article's own constructor.
 
     Raises:
-        ValueError: a name that is not there; hyperparameters that the article does not have, or that it asks for.
+        ValueError: a name that is not there; hyperparameters that the article does not have, or that it asks for, or
+            that make no model.
     """
     if name not in PRESETS:
         raise ValueError(f"There is no article {name!r}. Choose one of {', '.join(PRESETS)}.")
@@ -171,4 +173,8 @@ def make_preset(name: str, **hyperparameters) -> PreTrainedConfig:
         problems = [f"{', '.join(unknown)} is not one of them"] * bool(unknown)
         problems += [f"{', '.join(needed)} must be given"] * bool(needed)
         raise ValueError(f"The hyperparameters of {name!r} are {', '.join(parameters)}; {' and '.join(problems)}.")
-    return PRESETS[name](**hyperparameters)
+    try:
+        return PRESETS[name](**hyperparameters)
+    except (ValueError, TypeError, ArithmeticError, StrictDataclassError) as error:
+        given = ", ".join(f"{key}={value!r}" for key, value in hyperparameters.items())
+        raise ValueError(f"{name!r} with {given} is no model: {' '.join(str(error).split())}") from error

@@ -178,6 +178,28 @@ def load_tokenizer(path: str | Path, **kwargs) -> PreTrainedTokenizerBase:
         raise ValueError(f"The tokenizer in {path!r} cannot be loaded ({type(error).__name__}: {error}).") from error
 
 
+def load_first_tokenizer(model_args, checkpoint: str | None) -> PreTrainedTokenizerBase | None:
+    """The tokenizer that a training goes on with: the checkpoint's, `tokenizer_name`, or the first model's.
+
+    Args:
+        model_args: a script's `ModelArguments`.
+        checkpoint: the folder that the run is resumed from.
+
+    Returns:
+        The tokenizer, or None where a new one is to be trained.
+
+    Raises:
+        ValueError, FileNotFoundError: as `load_tokenizer` and `check_same_vocabulary`.
+    """
+    first = model_args.model_name_or_path
+    if checkpoint is None and first is not None and model_args.tokenizer_name is not None:
+        tokenizer = load_tokenizer(model_args.tokenizer_name)
+        check_same_vocabulary(tokenizer, first, model_args.tokenizer_name)
+        return tokenizer
+    path = checkpoint or model_args.tokenizer_name or first
+    return None if path is None else load_tokenizer(path)
+
+
 def check_json_files(path: str) -> None:
     """Raise ValueError for a JSON file of a model or its tokenizer that holds no JSON object.
 

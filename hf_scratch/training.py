@@ -3,18 +3,22 @@
 
 import copy
 import logging
-import os
-import time
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
 
 import datasets
 import torch
-from accelerate.utils import broadcast_object_list
+from accelerate.data_loader import BatchSamplerShard
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, set_model_state_dict
 from torch.utils.data import DataLoader
-from transformers import EarlyStoppingCallback, Seq2SeqTrainer, Trainer, TrainerCallback, TrainingArguments
+from transformers import EarlyStoppingCallback, Seq2SeqTrainer, Trainer, TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
-from .checkpoints import average_checkpoints
+from .callbacks import TrainingTime
+from .checkpoints import average_checkpoints, delete_old_checkpoints, whole_checkpoints
 from .data import TokenBudgetBatchSampler
+from .manifest import MANIFEST, write_manifest
 
 logger = logging.getLogger(__name__)
 
@@ -34,27 +38,104 @@ def prepare_arguments(args: TrainingArguments) -> None:
         logging.getLogger(name).setLevel(level)
 
 
-class _LeanLoss:
-    """A training step without the logits, with R-Drop if asked for, and an evaluation that reports the cross-entropy.
+def check_validation_data(args: TrainingArguments, splits: Mapping) -> None:
+    """Raise ValueError where evaluations are asked for and there is nothing to evaluate on."""
+    if args.eval_strategy != "no" and "validation" not in splits:
+        raise ValueError(
+            f"`eval_strategy` is {args.eval_strategy.value!r}, but there is no validation data: the splits are "
+            f"{', '.join(splits)}. Give `--validation_file`, or set `--eval_strategy no`."
+        )
 
-    Stock trainers smooth labels outside the model, on all of its logits, and in the evaluation too. Theirs also fills
-    the model's generation config with every default.
+
+class ResumableTrainerMixin:
+    """Checkpoints that a killed run can be resumed from, for any Trainer.
+
+    - A checkpoint has a manifest, written last. Older ones are deleted only then.
+    - A run on several processes that is resumed within an epoch reads this epoch's order.
+    - A run that is resumed at its last update makes no further one.
+    """
+
+    def get_train_dataloader(self) -> DataLoader:
+        """As stock, with the sampler at hand for `set_epoch`."""
+        return show_sampler(super().get_train_dataloader())
+
+    def train(self, *args, **kwargs):
+        """As stock, but old checkpoints are deleted in `_save_checkpoint`, not in Trainer's two places."""
+        self.save_total_limit, self.args.save_total_limit = self.args.save_total_limit, None
+        try:
+            return super().train(*args, **kwargs)
+        finally:
+            self.args.save_total_limit = self.save_total_limit
+
+    def _run_epoch(self, *args, **kwargs):
+        stoppers = [c for c in self.callback_handler.callbacks if isinstance(c, EarlyStoppingCallback)]
+        has_stopped = any(c.early_stopping_patience_counter >= c.early_stopping_patience for c in stoppers)
+        if has_stopped or self.state.global_step >= self.state.max_steps:
+            self.control.should_training_stop = True
+        else:
+            super()._run_epoch(*args, **kwargs)
+
+    def _save_checkpoint(self, model, trial):
+        run_dir = self._get_output_dir(trial)
+        folder = Path(run_dir, f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}")
+        if self.args.should_save:
+            (folder / MANIFEST).unlink(missing_ok=True)
+        try:
+            super()._save_checkpoint(model, trial)
+            self.accelerator.wait_for_everyone()  # each process has written its random state
+            if self.args.should_save:
+                facts = {"step": self.state.global_step, "num_processes": self.args.world_size}
+                write_manifest(folder, **facts, rows_per_update=self.rows_per_update())
+        except Exception:
+            if self.args.should_save:
+                shutil.rmtree(folder, ignore_errors=True)  # half a checkpoint only takes space
+            raise
+        if self.args.should_save:
+            delete_old_checkpoints(run_dir, self.save_total_limit, self.state.best_model_checkpoint)
+
+    def rows_per_update(self) -> int | None:
+        """The rows of all processes that an update sees, or None where batches are counted in tokens."""
+        return self.args.train_batch_size * self.args.gradient_accumulation_steps * self.args.world_size
+
+
+def show_sampler(dataloader: DataLoader) -> DataLoader:
+    """Put the sampler where accelerate looks for it to set the epoch, also after batches were skipped.
+
+    On several processes it is hidden behind accelerate's `BatchSamplerShard`, which does not pass `set_epoch` on.
+    """
+    if isinstance(dataloader.batch_sampler, BatchSamplerShard):
+        dataloader.batch_sampler.sampler = dataloader.batch_sampler.batch_sampler.sampler
+    return dataloader
+
+
+class ScratchTrainerMixin(ResumableTrainerMixin):
+    """What both trainers add to transformers' own.
+
+    - A training step computes no logits (`skip_logits`), smooths labels in the model, and adds R-Drop if asked for.
+      An evaluation reports the plain cross-entropy; stock trainers smooth its labels too.
+    - The saved config and generation config are the model's own. Stock trainers write `use_cache: false` into the
+      one, and Seq2SeqTrainer's evaluation all defaults into the other.
     """
 
     def __init__(self, *args, r_drop_alpha: float = 0.0, **kwargs):
-        if r_drop_alpha < 0:
+        if not r_drop_alpha >= 0:
             raise ValueError(f"`r_drop_alpha` must be 0 or more, got {r_drop_alpha}.")
+        model = kwargs.get("model", args[0] if args else None)
+        use_cache = getattr(getattr(model, "config", None), "use_cache", None)
         super().__init__(*args, **kwargs)
+        if use_cache is not None:
+            self.model.config.use_cache = use_cache
         self.r_drop_alpha = r_drop_alpha
         self.label_smoother = None
         self.add_callback(TrainingTime())
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        inputs = {**inputs, "use_cache": False}  # with a cache, packed texts would see each other
         if model.training:
             if self.r_drop_alpha:
-                inputs = {name: torch.cat([tensor, tensor]) for name, tensor in inputs.items()}
+                inputs = {name: torch.cat([x, x]) if torch.is_tensor(x) else x for name, x in inputs.items()}
                 num_items_in_batch = num_items_in_batch and 2 * num_items_in_batch
-            inputs = {**inputs, "skip_logits": True, "label_smoothing": self.args.label_smoothing_factor}
+            inputs |= {"skip_logits": True, "label_smoothing": self.args.label_smoothing_factor}
             inputs["r_drop_alpha"] = self.r_drop_alpha
         return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
 
@@ -66,7 +147,7 @@ class _LeanLoss:
             self.model.generation_config = generation_config
 
 
-class LanguageModelTrainer(_LeanLoss, Trainer):
+class LanguageModelTrainer(ScratchTrainerMixin, Trainer):
     """Trainer for ScratchGPT.
 
     Args:
@@ -86,7 +167,7 @@ class LanguageModelTrainer(_LeanLoss, Trainer):
         return super().get_decay_parameter_names(model)
 
 
-class TranslationTrainer(_LeanLoss, Seq2SeqTrainer):
+class TranslationTrainer(ScratchTrainerMixin, Seq2SeqTrainer):
     """Seq2SeqTrainer for ScratchTransformer.
 
     Args:
@@ -125,93 +206,76 @@ class TranslationTrainer(_LeanLoss, Seq2SeqTrainer):
         dataloader_config = self.accelerator.dataloader_config
         even_batches, dataloader_config.even_batches = dataloader_config.even_batches, False
         try:
-            return self.accelerator.prepare(dataloader)
+            return show_sampler(self.accelerator.prepare(dataloader))
         finally:
             dataloader_config.even_batches = even_batches  # evaluation needs it
 
-
-class TrainingTime(TrainerCallback):
-    """Writes the minutes since the start of training into the log; a resumed run goes on from its last entry."""
-
-    def on_train_begin(self, args, state, control, **kwargs):
-        """Start the clock."""
-        before = [entry["minutes"] for entry in state.log_history if "minutes" in entry]
-        self.start = time.monotonic() - 60 * (before[-1] if before else 0.0)
-
-    def on_log(self, args, state, control, **kwargs):
-        """Read it."""
-        if state.log_history and hasattr(self, "start"):
-            state.log_history[-1]["minutes"] = (time.monotonic() - self.start) / 60
+    def rows_per_update(self) -> int | None:
+        """The rows of all processes that an update sees, or None where batches are counted in tokens."""
+        return super().rows_per_update() if self.batch_sampler is None else None
 
 
-class TimeLimit(TrainerCallback):
-    """Stop after `minutes`, with a last evaluation and checkpoint. A resumed run starts a new count."""
+def save_final_model(trainer: Trainer) -> None:
+    """Save the model, its tokenizer and the trainer's state in `output_dir`, and a manifest of weights and tokenizer.
 
-    def __init__(self, minutes: float):
-        if minutes <= 0:
-            raise ValueError(f"`max_minutes` must be above 0, got {minutes}.")
-        self.seconds = 60 * minutes
-
-    def on_train_begin(self, args, state, control, **kwargs):
-        """Start the clock."""
-        self.start = time.monotonic()
-
-    def on_step_end(self, args, state, control, **kwargs):
-        """Stop when it is time."""
-        is_over = [time.monotonic() - self.start > self.seconds]
-        broadcast_object_list(is_over)  # the main process's clock: all have to stop at the same step
-        if is_over[0]:
-            control.should_training_stop = control.should_evaluate = control.should_save = True
-
-
-def stopping_callbacks(data_args, args: TrainingArguments) -> list[TrainerCallback]:
-    """What `max_minutes` and `early_stopping_patience` of a script's DataArguments ask for.
-
-    Raises:
-        ValueError: early stopping without evaluations, or without the best model at the end.
+    Config files are not in the manifest: they may be edited.
     """
-    callbacks = []
-    if data_args.max_minutes is not None:
-        callbacks.append(TimeLimit(data_args.max_minutes))
-    if data_args.early_stopping_patience is not None:
-        if args.eval_strategy == "no" or not args.load_best_model_at_end:
-            raise ValueError(
-                f"`early_stopping_patience` is {data_args.early_stopping_patience}, which needs "
-                "`load_best_model_at_end` and an `eval_strategy` of steps or epoch. Set them, or leave it out."
-            )
-        callbacks.append(EarlyStoppingCallback(data_args.early_stopping_patience))
-    return callbacks
+    folder = Path(trainer.args.output_dir)
+    if trainer.args.should_save:
+        (folder / MANIFEST).unlink(missing_ok=True)
+    trainer.save_model()
+    trainer.save_state()
+    if trainer.args.should_save:
+        names = (path.name for path in folder.iterdir())
+        write_manifest(folder, sorted(n for n in names if n.endswith(".safetensors") or n == "tokenizer.json"))
 
 
-def last_checkpoints(output_dir: str, count: int) -> list[str]:
-    """The folders of the last `count` checkpoints, oldest first."""
-    prefix = PREFIX_CHECKPOINT_DIR + "-"
-    steps = [int(name[len(prefix) :]) for name in os.listdir(output_dir) if name.startswith(prefix)]
-    return [os.path.join(output_dir, f"{prefix}{step}") for step in sorted(steps)[max(len(steps) - count, 0) :]]
+def last_checkpoints(output_dir: str, count: int, up_to: int | None = None) -> list[str]:
+    """The folders of the last `count` whole checkpoints, oldest first, of which none is later than update `up_to`."""
+    folders = [str(path) for path in whole_checkpoints(output_dir)]
+    folders = [path for path in folders if up_to is None or int(path.rpartition("-")[2]) <= up_to]
+    return folders[max(len(folders) - count, 0) :]
 
 
-def keep_better_weights(trainer: Trainer, num_checkpoints: int) -> dict:
-    """Evaluate the average of the last checkpoints against the weights at hand, and keep the one of lower loss in the
-    model. Greedy BLEU on a thousand sentences is too noisy to choose by.
+def evaluate_and_select_weights(trainer: Trainer, num_checkpoints: int) -> dict:
+    """Keep the average of the last checkpoints in the model if its validation loss is lower than the trained weights'.
+
+    Greedy BLEU on a thousand sentences is too noisy to choose by.
 
     Args:
         trainer: after `train()`; its model holds the last weights, or the best with `load_best_model_at_end`.
-        num_checkpoints: how many to average.
+        num_checkpoints: how many to average. Below 2, nothing is averaged.
 
     Returns:
         The evaluation of what was kept, with `weights` saying "averaged" or "trained".
     """
-    model = trainer.accelerator.unwrap_model(trainer.model)
-    trained = trainer.evaluate()
-    folders = last_checkpoints(trainer.args.output_dir, num_checkpoints)
-    if len(folders) < 2:  # the average of one is no other
+    trained = _evaluation_of_training(trainer) or trainer.evaluate()
+    folders = last_checkpoints(trainer.args.output_dir, num_checkpoints, trainer.state.global_step)
+    if len(folders) < 2:
         return {**trained, "weights": "trained"}
-    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    model.load_state_dict(average_checkpoints(folders), strict=False)  # tied weights are saved under one name
+    before = get_model_state_dict(trainer.model, options=StateDictOptions(full_state_dict=True))
+    before = {name: tensor.clone() for name, tensor in before.items()}
+    load_weights(trainer.model, average_checkpoints(folders))
     averaged = trainer.evaluate()
     before_loss, loss = trained["eval_loss"], averaged["eval_loss"]
     logger.info(f"eval_loss: {before_loss:.4f}; averaged over {len(folders)} checkpoints {loss:.4f}")
     if loss < before_loss:
         return {**averaged, "weights": f"averaged over {len(folders)} checkpoints"}
-    model.load_state_dict(before)
+    load_weights(trainer.model, before)
     return {**trained, "weights": "trained"}
+
+
+def load_weights(model: torch.nn.Module, weights: dict[str, torch.Tensor]) -> None:
+    """Put whole tensors into a model, sharded by FSDP2 or not. Tied weights may stand under one of their names."""
+    options = StateDictOptions(full_state_dict=True, strict=False)
+    set_model_state_dict(model, dict(weights), options=options)  # a copy: torch puts shards into it
+
+
+def _evaluation_of_training(trainer: Trainer) -> dict | None:
+    """The evaluation that training has already made of the weights at hand, if there is one."""
+    state = trainer.state
+    step = state.best_global_step if trainer.args.load_best_model_at_end else state.global_step
+    for entry in reversed(state.log_history):
+        if entry["step"] == step and "eval_loss" in entry:
+            return {key: value for key, value in entry.items() if key == "epoch" or key.startswith("eval_")}
+    return None

@@ -21,6 +21,7 @@ from hf_scratch import convert
 from hf_scratch.arguments import parse_arguments
 from hf_scratch.checkpoints import check_output_dir, load_checkpoint
 from hf_scratch.errors import command, preparation
+from hf_scratch.models.base import share_weights
 from hf_scratch.presets import PRESETS
 from hf_scratch.recipes import parse_pairs
 from hf_scratch.tokenization import check_json_files, load_tokenizer
@@ -49,24 +50,36 @@ def read_state_dict(path: str) -> Mapping[str, torch.Tensor]:
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: a pickle with code in it, or something else than a state dict.
+        ValueError: no checkpoint, a damaged one, a pickle with code in it, or something else than a state dict.
     """
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"`input` is {path!r}, but there is no such file.")
-    if path.endswith(".safetensors"):
-        return load_file(path)
+    file, advice = Path(path), "save one by `torch.save(model.state_dict(), path)`"
+    if not file.is_file():
+        is_what = (
+            "which is a folder: an article's checkpoint is a file" if file.is_dir() else "but there is no such file"
+        )
+        raise FileNotFoundError(f"`input` is {path!r}, {is_what}.")
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        raise ValueError(
-            f"{path} holds more than tensors, and loading it could run code: it is refused. Save it anew, where you "
-            "trust it, by `torch.save(model.state_dict(), path)`."
-        ) from error
+        state = load_file(path) if file.suffix == ".safetensors" else torch.load(path, "cpu", weights_only=True)
+    except PermissionError:
+        raise
+    # torch and safetensors raise whatever their readers run into. No part of torch's message is shown: it advises to
+    # load a pickle with code in it by `weights_only=False`.
+    except Exception as error:
+        if isinstance(error, pickle.UnpicklingError) and file.read_bytes()[:1] in (
+            b"\x80",
+            b"P",
+        ):  # a pickle, or a zip
+            raise ValueError(
+                f"{path} holds more than tensors, and is refused: loading it could run code. Never load it by "
+                f"`weights_only=False` unless you trust its author; where you do, {advice}."
+            ) from None
+        raise ValueError(f"{path} is no checkpoint, or is damaged: no state dict can be read; {advice}.") from None
     for key in ("model_state_dict", "state_dict", "model"):
         if isinstance(state, Mapping) and isinstance(state.get(key), Mapping):
             state = state[key]
-    if not isinstance(state, Mapping) or not all(isinstance(value, torch.Tensor) for value in state.values()):
-        raise ValueError(f"{path} holds no state dict: save it by `torch.save(model.state_dict(), path)`.")
+    entries = state.items() if isinstance(state, Mapping) else ()
+    if not entries or not all(isinstance(k, str) and isinstance(x, torch.Tensor) for k, x in entries):
+        raise ValueError(f"{path} holds no state dict: {advice}.")
     return state
 
 
@@ -78,7 +91,7 @@ def run(args: ConversionArguments) -> PreTrainedModel:
         raise ValueError(f"`source` is {args.source!r}; it must be one of {', '.join([*PRESETS, *IN])}.")
     if args.target is not None and args.target not in OUT:
         raise ValueError(f"`target` is {args.target!r}; it must be one of {', '.join(OUT)}.")
-    check_output_dir(args.output_dir, None)
+    check_output_dir(args.output_dir)
     if args.source in PRESETS:
         hyperparameters = parse_pairs(args.hyperparameters, "hyperparameters")
         return convert.from_article(args.source, read_state_dict(args.input), **hyperparameters)
@@ -95,6 +108,7 @@ def main():
         (args,), _ = parse_arguments(ConversionArguments)
         model = run(args)
     model.save_pretrained(args.output_dir)
+    share_weights(Path(args.output_dir))
     if args.source not in PRESETS:
         try:
             load_tokenizer(args.input).save_pretrained(args.output_dir)

@@ -119,8 +119,8 @@ def main():
     recorded = record(args.run, args.folder / "records", args.name)
     if not args.record_only:
         auto_class = AutoModelForCausalLM if is_gpt else AutoModelForSeq2SeqLM
-        for link in args.folder.glob("*.py"):  # of an earlier publication: a file cannot be copied onto itself
-            link.unlink()
+        for path in args.folder.glob("*.py"):  # an earlier publication may have had files that no longer exist
+            path.unlink()
         auto_class.from_pretrained(last, dtype=args.dtype).save_pretrained(args.folder)
         link_code(args.folder)
         load_tokenizer(last).save_pretrained(args.folder)

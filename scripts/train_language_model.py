@@ -18,21 +18,28 @@ from transformers import (
 
 from hf_scratch import ScratchGPTConfig, ScratchGPTForCausalLM
 from hf_scratch.arguments import LanguageModelArguments, ModelArguments, parse_arguments, parse_overrides
+from hf_scratch.callbacks import stopping_callbacks
 from hf_scratch.cards import write_language_model_card
-from hf_scratch.checkpoints import load_first_model, new_run
+from hf_scratch.checkpoints import check_same_weights, load_first_model
 from hf_scratch.data import describe_split, load_from_arguments, pack_texts, take_texts
 from hf_scratch.errors import command, preparation
 from hf_scratch.evaluation import check_answers, evaluate_answers, evaluate_language_model
 from hf_scratch.plots import plot_learning_curve
+from hf_scratch.runs import on_main_process, open_run
 from hf_scratch.tokenization import (
     check_fits,
     check_json_files,
-    check_same_vocabulary,
-    load_tokenizer,
+    load_first_tokenizer,
     report_unknown,
     train_tokenizer,
 )
-from hf_scratch.training import LanguageModelTrainer, keep_better_weights, prepare_arguments, stopping_callbacks
+from hf_scratch.training import (
+    LanguageModelTrainer,
+    check_validation_data,
+    evaluate_and_select_weights,
+    prepare_arguments,
+    save_final_model,
+)
 
 logger = logging.getLogger("train_language_model")
 
@@ -42,26 +49,24 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
     if model_args.model_name_or_path is not None:
         check_json_files(model_args.model_name_or_path)
     model = load_first_model(AutoModelForCausalLM, model_args, config_overrides)
-    with args.main_process_first(desc="data and tokenizer"):
+    with args.main_process_first(desc="data"):
         splits = load_from_arguments(data_args, model_args.cache_dir)
         texts = {
             name: take_texts(rows, data_args.text_column, describe_split(data_args, name))
             for name, rows in splits.items()
         }
-        saved = model_args.tokenizer_name or model_args.model_name_or_path
-        if checkpoint is not None or not args.should_save:
-            saved = args.output_dir  # of the run to resume, or just written by the main process
-        if saved is not None:
-            tokenizer = load_tokenizer(saved)
-            if model is not None and model_args.tokenizer_name is not None:
-                check_same_vocabulary(tokenizer, model_args.model_name_or_path, model_args.tokenizer_name)
-        else:
-            kind = model_args.tokenizer_kind or "bpe"
-            tokenizer = train_tokenizer(
-                texts["train"]["text"], kind, model_args.vocab_size, data_args.block_size, add_eos=False
-            )
-        if args.should_save:
-            tokenizer.save_pretrained(args.output_dir)
+    check_validation_data(args, splits)
+
+    def make_tokenizer():
+        if (tokenizer := load_first_tokenizer(model_args, checkpoint)) is not None:
+            return tokenizer
+        kind = model_args.tokenizer_kind or "bpe"
+        return train_tokenizer(
+            texts["train"]["text"], kind, model_args.vocab_size, data_args.block_size, add_eos=False
+        )
+
+    tokenizer = on_main_process(make_tokenizer)
+    with args.main_process_first(desc="packing"):
         packed = {
             name: pack_texts(
                 rows,
@@ -91,6 +96,8 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
         )
         model = ScratchGPTForCausalLM(config)
     check_fits(tokenizer, model.config)
+    if checkpoint is not None:
+        check_same_weights(model, checkpoint)
     for name in ("validation", "test"):
         if name in texts and data_args.answer_after is not None:
             check_answers(texts[name]["text"], data_args.answer_after, describe_split(data_args, name))
@@ -123,28 +130,17 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
     return trainer, texts
 
 
-@command
-def main():
-    with preparation():
-        (model_args, data_args, args), recipe = parse_arguments(
-            ModelArguments, LanguageModelArguments, TrainingArguments
-        )
-        prepare_arguments(args)
-        set_seed(args.seed)
-        config_overrides = parse_overrides(model_args.config_overrides, ScratchGPTConfig)
-    with preparation(), new_run(args) as checkpoint:
-        trainer, texts = prepare(model_args, data_args, args, config_overrides, checkpoint)
-    tokenizer = trainer.processing_class
-
+def train(trainer: LanguageModelTrainer, texts: dict, data_args, recipe: str, checkpoint: str | None):
+    """Train, choose the weights, save and score them, and write the card."""
+    args, tokenizer = trainer.args, trainer.processing_class
     result = trainer.train(resume_from_checkpoint=checkpoint)
     trainer.log_metrics("train", result.metrics)
     trainer.save_metrics("train", result.metrics)
 
     metrics = {}
     if "validation" in texts:
-        metrics = keep_better_weights(trainer, data_args.average_checkpoints)
-    trainer.save_model()
-    trainer.save_state()
+        metrics = evaluate_and_select_weights(trainer, data_args.average_checkpoints)
+    save_final_model(trainer)
     if args.should_save:
         saved = AutoModelForCausalLM.from_pretrained(args.output_dir).to(args.device)  # without autocast
         results = {}
@@ -162,6 +158,21 @@ def main():
         validation = {**results.get("validation", {}), **weights}
         write_language_model_card(trainer, data_args, recipe, validation, results.get("test", {}))
         print(f"The model, its curve and its card are in {args.output_dir}")
+
+
+@command
+def main():
+    with preparation():
+        (model_args, data_args, args), recipe = parse_arguments(
+            ModelArguments, LanguageModelArguments, TrainingArguments
+        )
+        prepare_arguments(args)
+        set_seed(args.seed)
+        config_overrides = parse_overrides(model_args.config_overrides, ScratchGPTConfig)
+    with open_run(args) as checkpoint:
+        with preparation():
+            trainer, texts = prepare(model_args, data_args, args, config_overrides, checkpoint)
+        train(trainer, texts, data_args, recipe, checkpoint)
 
 
 if __name__ == "__main__":

@@ -19,14 +19,19 @@ from transformers import (
 )
 
 from hf_scratch.arguments import LanguageModelArguments, ModelArguments, parse_arguments, parse_overrides
+from hf_scratch.callbacks import TrainingTime, stopping_callbacks
 from hf_scratch.cards import write_language_model_card
-from hf_scratch.checkpoints import new_run
 from hf_scratch.data import describe_split, load_from_arguments, pack_texts, take_texts
 from hf_scratch.errors import command, preparation
 from hf_scratch.evaluation import evaluate_language_model
 from hf_scratch.plots import plot_learning_curve
+from hf_scratch.runs import open_run
 from hf_scratch.tokenization import load_tokenizer
-from hf_scratch.training import TrainingTime, prepare_arguments, stopping_callbacks
+from hf_scratch.training import ResumableTrainerMixin, check_validation_data, prepare_arguments, save_final_model
+
+
+class ResumableTrainer(ResumableTrainerMixin, Trainer):
+    """Stock in all that it computes."""
 
 
 @command
@@ -40,39 +45,41 @@ def main():
         if model_args.tokenizer_name is None:
             raise ValueError("`tokenizer_name` must be given: the folder of the model that is to be compared.")
         overrides = parse_overrides(model_args.config_overrides, GPT2Config)
-    with preparation(), new_run(args) as checkpoint:
-        splits = load_from_arguments(data_args, model_args.cache_dir)
-        texts = {
-            name: take_texts(rows, data_args.text_column, describe_split(data_args, name))
-            for name, rows in splits.items()
-        }
-        tokenizer = load_tokenizer(model_args.tokenizer_name)
-        packed = {
-            name: pack_texts(rows, tokenizer, data_args.block_size, True, name, data_args.preprocessing_num_workers)
-            for name, rows in texts.items()
-        }
-        ids = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
-        config = GPT2Config(vocab_size=len(tokenizer), n_positions=data_args.block_size, **ids, **overrides)
-    trainer = Trainer(
-        model=GPT2LMHeadModel(config),
-        args=args,
-        train_dataset=packed["train"],
-        eval_dataset=packed.get("validation"),
-        data_collator=default_data_collator,
-        processing_class=tokenizer,
-        callbacks=[TrainingTime(), *stopping_callbacks(data_args, args)],
-    )
-    trainer.train(resume_from_checkpoint=checkpoint)
-    trainer.save_model()
-    trainer.save_state()
-    if args.should_save:
-        plot_learning_curve(trainer.state.log_history, args.output_dir)
-        validation = {}
-        if "validation" in texts:
-            saved = GPT2LMHeadModel.from_pretrained(args.output_dir).to(args.device)  # without autocast
-            validation = evaluate_language_model(saved, tokenizer, texts["validation"]["text"])
-            trainer.log_metrics("validation", validation)
-        write_language_model_card(trainer, data_args, recipe, validation, {})
+    with open_run(args) as checkpoint:
+        with preparation():
+            splits = load_from_arguments(data_args, model_args.cache_dir)
+            check_validation_data(args, splits)
+            texts = {
+                name: take_texts(rows, data_args.text_column, describe_split(data_args, name))
+                for name, rows in splits.items()
+            }
+            tokenizer = load_tokenizer(model_args.tokenizer_name)
+            workers = data_args.preprocessing_num_workers
+            packed = {
+                name: pack_texts(rows, tokenizer, data_args.block_size, True, name, workers)
+                for name, rows in texts.items()
+            }
+            ids = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
+            config = GPT2Config(vocab_size=len(tokenizer), n_positions=data_args.block_size, **ids, **overrides)
+        trainer = ResumableTrainer(
+            model=GPT2LMHeadModel(config),
+            args=args,
+            train_dataset=packed["train"],
+            eval_dataset=packed.get("validation"),
+            data_collator=default_data_collator,
+            processing_class=tokenizer,
+            callbacks=[TrainingTime(), *stopping_callbacks(data_args, args)],
+        )
+        trainer.train(resume_from_checkpoint=checkpoint)
+        save_final_model(trainer)
+        if args.should_save:
+            plot_learning_curve(trainer.state.log_history, args.output_dir)
+            validation = {}
+            if "validation" in texts:
+                saved = GPT2LMHeadModel.from_pretrained(args.output_dir).to(args.device)  # without autocast
+                validation = evaluate_language_model(saved, tokenizer, texts["validation"]["text"])
+                trainer.log_metrics("validation", validation)
+            write_language_model_card(trainer, data_args, recipe, validation, {})
 
 
 if __name__ == "__main__":

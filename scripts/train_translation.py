@@ -20,8 +20,9 @@ from transformers import (
 
 from hf_scratch import ScratchTransformerConfig, ScratchTransformerForConditionalGeneration
 from hf_scratch.arguments import ModelArguments, TranslationArguments, parse_arguments, parse_overrides
+from hf_scratch.callbacks import stopping_callbacks
 from hf_scratch.cards import write_translation_card
-from hf_scratch.checkpoints import load_first_model, new_run
+from hf_scratch.checkpoints import check_same_weights, load_first_model
 from hf_scratch.data import (
     PairsWithBPEDropout,
     check_lengths,
@@ -36,15 +37,21 @@ from hf_scratch.errors import command, preparation
 from hf_scratch.evaluation import evaluate_translation, write_lines
 from hf_scratch.metrics import SacreBleu
 from hf_scratch.plots import plot_learning_curve
+from hf_scratch.runs import on_main_process, open_run
 from hf_scratch.tokenization import (
     check_fits,
     check_json_files,
-    check_same_vocabulary,
-    load_tokenizer,
+    load_first_tokenizer,
     report_unknown,
     train_tokenizer,
 )
-from hf_scratch.training import TranslationTrainer, keep_better_weights, prepare_arguments, stopping_callbacks
+from hf_scratch.training import (
+    TranslationTrainer,
+    check_validation_data,
+    evaluate_and_select_weights,
+    prepare_arguments,
+    save_final_model,
+)
 
 logger = logging.getLogger("train_translation")
 
@@ -54,29 +61,27 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
     if model_args.model_name_or_path is not None:
         check_json_files(model_args.model_name_or_path)
     model = load_first_model(AutoModelForSeq2SeqLM, model_args, config_overrides)
-    with args.main_process_first(desc="data and tokenizer"):
+    source_lang, target_lang = data_args.source_lang, data_args.target_lang
+    with args.main_process_first(desc="data"):
         splits = load_from_arguments(data_args, model_args.cache_dir)
-        source_lang, target_lang = data_args.source_lang, data_args.target_lang
         workers = data_args.preprocessing_num_workers
         pairs = {
             name: take_pairs(rows, source_lang, target_lang, describe_split(data_args, name), workers)
             for name, rows in splits.items()
         }
-        saved = model_args.tokenizer_name or model_args.model_name_or_path
-        if checkpoint is not None or not args.should_save:
-            saved = args.output_dir  # of the run to resume, or just written by the main process
-        if saved is not None:
-            tokenizer = load_tokenizer(saved)
-            if model is not None and model_args.tokenizer_name is not None:
-                check_same_vocabulary(tokenizer, model_args.model_name_or_path, model_args.tokenizer_name)
-        else:
-            texts = [*pairs["train"]["source"], *pairs["train"]["target"]]
-            longest = max(data_args.max_source_length, data_args.max_target_length)
-            kind = model_args.tokenizer_kind or "joint"
-            tokenizer = train_tokenizer(texts, kind, model_args.vocab_size, longest, add_eos=True)
-        if args.should_save:
-            tokenizer.save_pretrained(args.output_dir)
-        limits = (data_args.max_source_length, data_args.max_target_length)
+    check_validation_data(args, splits)
+
+    def make_tokenizer():
+        if (tokenizer := load_first_tokenizer(model_args, checkpoint)) is not None:
+            return tokenizer
+        texts = [*pairs["train"]["source"], *pairs["train"]["target"]]
+        longest = max(data_args.max_source_length, data_args.max_target_length)
+        kind = model_args.tokenizer_kind or "joint"
+        return train_tokenizer(texts, kind, model_args.vocab_size, longest, add_eos=True)
+
+    tokenizer = on_main_process(make_tokenizer)
+    limits = (data_args.max_source_length, data_args.max_target_length)
+    with args.main_process_first(desc="tokenising"):
         encoded = {
             name: tokenize_pairs(rows, tokenizer, *limits, name, workers)
             for name, rows in pairs.items()
@@ -102,6 +107,8 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
         )
         model = ScratchTransformerForConditionalGeneration(config)
     check_fits(tokenizer, model.config)
+    if checkpoint is not None:
+        check_same_weights(model, checkpoint)
     name_languages(model.config, source_lang, target_lang)
     if data_args.num_beams > len(tokenizer):
         raise ValueError(f"`num_beams` is {data_args.num_beams}, but there are only {len(tokenizer)} tokens.")
@@ -172,32 +179,19 @@ def name_languages(config, source_lang: str, target_lang: str) -> None:
         setattr(config, field, lang)
 
 
-@command
-def main():
-    with preparation():
-        (model_args, data_args, args), recipe = parse_arguments(
-            ModelArguments, TranslationArguments, Seq2SeqTrainingArguments
-        )
-        prepare_arguments(args)
-        set_seed(args.seed)
-        if data_args.source_lang is None or data_args.target_lang is None:
-            raise ValueError("`source_lang` and `target_lang` must be given, e.g. --source_lang en --target_lang de.")
-        config_overrides = parse_overrides(model_args.config_overrides, ScratchTransformerConfig)
-    with preparation(), new_run(args) as checkpoint:
-        trainer, pairs, cut = prepare(model_args, data_args, args, config_overrides, checkpoint)
-    tokenizer = trainer.processing_class
-
+def train(trainer: TranslationTrainer, pairs: dict, cut: dict, data_args, recipe: str, checkpoint: str | None):
+    """Train, choose the weights, save them, translate the test set, and write the card."""
+    args, tokenizer = trainer.args, trainer.processing_class
     result = trainer.train(resume_from_checkpoint=checkpoint)
     trainer.log_metrics("train", result.metrics)
     trainer.save_metrics("train", result.metrics)
 
     metrics = {}
     if "validation" in pairs:
-        metrics = keep_better_weights(trainer, data_args.average_checkpoints)
+        metrics = evaluate_and_select_weights(trainer, data_args.average_checkpoints)
         trainer.log_metrics("eval", metrics)
         trainer.save_metrics("eval", metrics)
-    trainer.save_model()
-    trainer.save_state()
+    save_final_model(trainer)
     if args.should_save:
         test = {}
         plot_learning_curve(trainer.state.log_history, args.output_dir)
@@ -211,6 +205,23 @@ def main():
             write_lines(Path(args.output_dir, "test_translations.txt"), translations)
             write_translation_card(trainer, data_args, recipe, metrics, test, cut)
         print(f"The model, its curve and its card are in {args.output_dir}")
+
+
+@command
+def main():
+    with preparation():
+        (model_args, data_args, args), recipe = parse_arguments(
+            ModelArguments, TranslationArguments, Seq2SeqTrainingArguments
+        )
+        prepare_arguments(args)
+        set_seed(args.seed)
+        if data_args.source_lang is None or data_args.target_lang is None:
+            raise ValueError("`source_lang` and `target_lang` must be given, e.g. --source_lang en --target_lang de.")
+        config_overrides = parse_overrides(model_args.config_overrides, ScratchTransformerConfig)
+    with open_run(args) as checkpoint:
+        with preparation():
+            trainer, pairs, cut = prepare(model_args, data_args, args, config_overrides, checkpoint)
+        train(trainer, pairs, cut, data_args, recipe, checkpoint)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,9 @@ from conftest import make_gpt, make_transformer
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
-from hf_scratch.checkpoints import average_checkpoints, check_output_dir, load_checkpoint
+from hf_scratch.checkpoints import average_checkpoints, load_checkpoint
+from hf_scratch.errors import UserError
+from hf_scratch.manifest import write_manifest
 
 
 def test_the_average_of_three(tmp_path):
@@ -35,37 +37,41 @@ def test_a_truncated_checkpoint_is_named(tmp_path):
     make_gpt().save_pretrained(tmp_path)
     weights = tmp_path / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1000])
-    with pytest.raises(ValueError, match=r"model\.safetensors is cut short or damaged"):
+    with pytest.raises(UserError, match=r"model\.safetensors is cut short or damaged"):
         load_checkpoint(AutoModelForCausalLM, str(tmp_path))
-    (tmp_path / "config.json").write_text("{", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"config\.json is not whole"):
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(UserError, match=r"/config\.json is cut short or damaged"):
         load_checkpoint(AutoModelForCausalLM, str(tmp_path))
 
 
 def test_the_other_family_is_named(tmp_path):
     make_gpt().save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match="holds a 'scratch_gpt' model, which AutoModelForSeq2SeqLM does not load"):
+    with pytest.raises(UserError, match="holds a 'scratch_gpt' model, which AutoModelForSeq2SeqLM does not load"):
         load_checkpoint(AutoModelForSeq2SeqLM, str(tmp_path))
     assert load_checkpoint(AutoModelForCausalLM, str(tmp_path)).config.model_type == "scratch_gpt"
 
 
 def test_a_folder_without_a_model_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"no config\.json"):
+    with pytest.raises(UserError, match=r"no config\.json"):
         load_checkpoint(AutoModelForCausalLM, str(tmp_path))
-    with pytest.raises(FileNotFoundError, match="is not a folder"):
+    with pytest.raises(UserError, match="is not a folder"):
         load_checkpoint(AutoModelForCausalLM, str(tmp_path / "nowhere"))
 
 
-def test_runs_are_kept_apart(tmp_path):
-    assert check_output_dir(str(tmp_path / "new"), None) is None
-    with pytest.raises(ValueError, match="no checkpoint in `output_dir`"):
-        check_output_dir(str(tmp_path), "last")
-    for step in (20, 100):
-        (tmp_path / f"checkpoint-{step}").mkdir()
-    with pytest.raises(ValueError, match="is not empty: another run may be in it"):
-        check_output_dir(str(tmp_path), None)
-    for word in ("last", "true", "True"):
-        assert check_output_dir(str(tmp_path), word) == str(tmp_path / "checkpoint-100")
-    assert check_output_dir(str(tmp_path), str(tmp_path / "checkpoint-20")) == str(tmp_path / "checkpoint-20")
-    with pytest.raises(FileNotFoundError, match="nowhere"):
-        check_output_dir(str(tmp_path), "nowhere")
+def test_a_generation_config_cut_short_is_named(tmp_path):
+    make_gpt().save_pretrained(tmp_path)
+    (tmp_path / "generation_config.json").write_text('{"max_length": 4')
+    with pytest.raises(UserError, match=r"generation_config\.json is cut short"):
+        load_checkpoint(AutoModelForCausalLM, str(tmp_path))
+
+
+def test_a_flipped_byte_of_a_saved_model_is_seen(tmp_path):
+    make_gpt().save_pretrained(tmp_path)
+    write_manifest(tmp_path, ["model.safetensors"])
+    load_checkpoint(AutoModelForCausalLM, str(tmp_path))
+    weights = tmp_path / "model.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-100] ^= 1
+    weights.write_bytes(content)
+    with pytest.raises(UserError, match=r"model\.safetensors is not what was saved: its SHA-256 .* remove .*manifest"):
+        load_checkpoint(AutoModelForCausalLM, str(tmp_path))

@@ -1,9 +1,22 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""A configuration makes a model that computes, or is refused by name when it is made."""
+
+import random
+
 import pytest
-from conftest import GPT, TRANSFORMER
+import torch
+from conftest import FAMILIES, GPT, TRANSFORMER, make_gpt, make_transformer
 from huggingface_hub.errors import StrictDataclassError
+from torch import nn
 from transformers import AutoConfig
 
-from hf_scratch import ScratchGPTConfig, ScratchTransformerConfig
+from hf_scratch import (
+    ScratchGPTConfig,
+    ScratchGPTForCausalLM,
+    ScratchTransformerConfig,
+    ScratchTransformerForConditionalGeneration,
+)
+from hf_scratch.models import base
 
 
 @pytest.mark.parametrize("config", [ScratchGPTConfig(**GPT), ScratchTransformerConfig(**TRANSFORMER)])
@@ -26,11 +39,27 @@ def test_a_saved_config_loads_through_auto_config(config, tmp_path):
         ({"hidden_act": "glue"}, "hidden_act"),
         ({"eos_token_id": 60}, "eos_token_id"),
         ({"pad_token_id": -1}, "pad_token_id"),
+        ({"pad_token_id": True}, "pad_token_id"),
+        ({"eos_token_id": []}, "eos_token_id"),
+        ({"eos_token_id": [2, -1]}, "eos_token_id"),
+        ({"num_hidden_layers": True}, "num_hidden_layers"),
+        ({"hidden_size": 32.0}, "hidden_size"),
+        ({"head_dim": 0}, "head_dim"),
+        ({"head_dim": -8}, "head_dim"),
+        ({"intermediate_size": 0}, "intermediate_size"),
+        ({"layer_norm_eps": float("nan")}, "layer_norm_eps"),
+        ({"layer_norm_eps": float("inf")}, "layer_norm_eps"),
+        ({"layer_norm_eps": 0.0}, "layer_norm_eps"),
+        ({"initializer_range": float("nan")}, "initializer_range"),
+        ({"initializer_range": 0.0}, "initializer_range"),
+        ({"hidden_dropout": float("nan")}, "hidden_dropout"),
+        ({"is_encoder_decoder": True}, "is_encoder_decoder"),
     ],
 )
 def test_a_wrong_gpt_config_names_the_field(fields, named):
-    with pytest.raises((ValueError, StrictDataclassError), match=f"{named}"):
+    with pytest.raises((ValueError, StrictDataclassError), match=named) as error:
         ScratchGPTConfig(**{**GPT, **fields})
+    assert len(str(error.value).splitlines()) <= 2  # huggingface_hub puts the field's name on a line of its own
 
 
 @pytest.mark.parametrize(
@@ -45,11 +74,22 @@ def test_a_wrong_gpt_config_names_the_field(fields, named):
         ({"dropout": -0.1}, "dropout"),
         ({"decoder_start_token_id": 60}, "decoder_start_token_id"),
         ({"activation_function": "swish-ish"}, "activation_function"),
+        ({"init_std": float("nan")}, "init_std"),
+        ({"init_std": float("inf")}, "init_std"),
+        ({"init_std": -0.1}, "init_std"),
+        ({"init_std": 0.0}, "init_std"),
+        ({"layer_norm_eps": -1e-5}, "layer_norm_eps"),
+        ({"dropout": float("nan")}, "dropout"),
+        ({"v_head_dim": -1}, "v_head_dim"),
+        ({"is_encoder_decoder": False}, "is_encoder_decoder"),
+        ({"source_lang": 3}, "source_lang"),
+        ({"target_lang": ["de"]}, "target_lang"),
     ],
 )
 def test_a_wrong_transformer_config_names_the_field(fields, named):
-    with pytest.raises((ValueError, StrictDataclassError), match=named):
+    with pytest.raises((ValueError, StrictDataclassError), match=named) as error:
         ScratchTransformerConfig(**{**TRANSFORMER, **fields})
+    assert len(str(error.value).splitlines()) <= 2
 
 
 def test_heads_need_not_divide_the_width_when_their_width_is_given():
@@ -70,3 +110,184 @@ def test_the_generic_names_of_the_encoder_decoder():
 
 def test_a_bidirectional_gpt_has_no_cache():
     assert ScratchGPTConfig(is_causal=False).use_cache is False
+
+
+def test_names_of_the_attribute_map_count_before_what_is_derived_from_them():
+    config = ScratchTransformerConfig(hidden_size=64)
+    assert config.init_std == 64**-0.5
+    assert config.to_dict() == ScratchTransformerConfig(d_model=64).to_dict()
+
+
+@pytest.mark.parametrize("name", ["pad_token_id", "decoder_start_token_id"])
+def test_labels_need_the_ids_that_make_the_decoders_input(name):
+    model, ids = make_transformer(**{name: None}), torch.tensor([[3, 4, 5]])
+    with pytest.raises(ValueError, match=f"`{name}` is None .*model.config.{name}"):
+        model(ids, labels=ids)
+    assert model(ids, labels=ids, decoder_input_ids=ids).loss.isfinite()
+
+
+@pytest.mark.parametrize("share", [True, False])
+def test_a_vocabulary_assigned_to_the_config_is_the_models(share):
+    config = ScratchTransformerConfig(**TRANSFORMER, share_encoder_decoder_embeddings=share)
+    config.vocab_size = 70
+    model = ScratchTransformerForConditionalGeneration(config)
+    assert model.get_encoder().embed_tokens.num_embeddings == 70
+    assert model.lm_head.out_features == model.config.decoder_vocab_size == (70 if share else 60)
+
+
+def test_a_config_made_wrong_by_an_assignment_is_refused_when_the_model_is_built(family):
+    config = FAMILIES[family]().config
+    config.eos_token_id = 60
+    model_class = ScratchGPTForCausalLM if family == "gpt" else ScratchTransformerForConditionalGeneration
+    with pytest.raises(ValueError, match="`eos_token_id` is 60"):
+        model_class(config)
+
+
+# sizes
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"tie_word_embeddings": False, "lm_head_bias": True, "embedding_layernorm": True},
+        {"attention_bias": False, "attention_output_bias": False, "head_dim": 5, "final_layernorm": False},
+        {"position_embedding_type": "sinusoidal"},
+    ],
+    ids=str,
+)
+def test_the_weights_of_a_gpt_are_counted(fields):
+    model = make_gpt(**fields)
+    assert model.config.count_weights() == count(model)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"tie_word_embeddings": False, "lm_head_bias": True, "norm_first": True},
+        {"attention_bias": False, "attention_output_bias": False, "head_dim": 5, "v_head_dim": 3},
+        {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 40, "position_embedding_type": "learned"},
+    ],
+    ids=str,
+)
+def test_the_weights_of_a_transformer_are_counted(fields):
+    model = make_transformer(**fields)
+    assert model.config.count_weights() == count(model)
+
+
+def count(model: nn.Module) -> int:
+    return sum(p.numel() for p in model.parameters()) + sum(b.numel() for b in model.buffers())
+
+
+@pytest.mark.parametrize("size", [10**9, 10**18, 10**30])
+@pytest.mark.parametrize("name", ["hidden_size", "num_hidden_layers", "intermediate_size", "vocab_size"])
+def test_a_size_beyond_any_model_is_refused(name, size):
+    """By the config or, where such a model may exist elsewhere, when it is built on a device without the memory."""
+    with pytest.raises((ValueError, StrictDataclassError), match=r"weights|layers are not supported"):
+        ScratchGPTForCausalLM(ScratchGPTConfig(**{**GPT, "hidden_size": 4000, "head_dim": 8, name: size}))
+
+
+def test_a_model_larger_than_the_memory_is_refused_and_fits_on_meta(monkeypatch):
+    large = {"vocab_size": 128000, "hidden_size": 12288, "num_hidden_layers": 56, "num_attention_heads": 96}
+    config = ScratchGPTConfig(**large)
+    assert config.count_weights() > 10**11
+    with torch.device("meta"):
+        assert ScratchGPTForCausalLM(config).num_parameters() == config.count_weights()
+    monkeypatch.setattr(base.os, "sysconf", lambda name: {"SC_PHYS_PAGES": 10**7, "SC_PAGE_SIZE": 4096}[name])
+    with pytest.raises(ValueError, match=r"weights \(\d+ GB\) in torch.float32, but .* has 41.0 GB"):
+        ScratchGPTForCausalLM(config)
+    monkeypatch.setattr(base.os, "sysconf", lambda name: 100)
+    with pytest.raises(ValueError, match=r"but the device 'cpu' has 0\.0 GB"):
+        make_gpt()
+    accelerate = pytest.importorskip("accelerate")
+    with accelerate.init_empty_weights():
+        assert make_gpt().lm_head.weight.is_meta
+
+
+# what is not refused computes
+
+
+def draw_gpt(rng: random.Random) -> dict:
+    heads = rng.choice([1, 2, 3])
+    return {
+        "vocab_size": rng.choice([3, 20]),
+        "hidden_size": heads * rng.choice([1, 3, 8]),
+        "num_hidden_layers": rng.choice([1, 2]),
+        "num_attention_heads": heads,
+        "head_dim": rng.choice([None, 1, 5]),
+        "intermediate_size": rng.choice([None, 1, 7]),
+        "max_position_embeddings": rng.choice([2, 9]),
+        "hidden_act": rng.choice(["gelu_new", "relu2", "swish", "xielu", "prelu", "linear"]),
+        "layer_norm_eps": rng.choice([1e-12, 1e-5, 1.0]),
+        "position_embedding_type": rng.choice(["learned", "sinusoidal"]),
+        "hidden_dropout": rng.choice([0, 0.1, 1.0]),
+        "initializer_range": rng.choice([1e-10, 0.02, 1.0]),
+        "pad_token_id": rng.choice([None, 0]),
+        "eos_token_id": rng.choice([None, 2, [1, 2]]),
+        **{
+            name: rng.random() < 0.5
+            for name in (
+                "norm_first", "attention_bias", "attention_output_bias", "lm_head_bias", "embedding_layernorm",
+                "final_layernorm", "is_causal", "use_cache", "tie_word_embeddings",
+            )
+        },
+    }  # fmt: skip
+
+
+def draw_transformer(rng: random.Random) -> dict:
+    encoder_heads, decoder_heads = rng.choice([(1, 1), (2, 3), (4, 2)])
+    share = rng.random() < 0.5
+    return {
+        "vocab_size": rng.choice([3, 20]),
+        "decoder_vocab_size": None if share else rng.choice([None, 5, 21]),
+        "share_encoder_decoder_embeddings": share,
+        "d_model": encoder_heads * decoder_heads * rng.choice([1, 3]),
+        "encoder_layers": rng.choice([1, 2]),
+        "decoder_layers": rng.choice([1, 3]),
+        "encoder_attention_heads": encoder_heads,
+        "decoder_attention_heads": decoder_heads,
+        "head_dim": rng.choice([None, 1, 5]),
+        "v_head_dim": rng.choice([None, 1, 4]),
+        "encoder_ffn_dim": rng.choice([1, 8]),
+        "decoder_ffn_dim": rng.choice([1, 8]),
+        "max_position_embeddings": rng.choice([1, 9]),
+        "layer_norm_eps": rng.choice([1e-12, 1e-5, 1.0]),
+        "position_embedding_type": rng.choice(["learned", "sinusoidal"]),
+        "dropout": rng.choice([0, 0.1]),
+        "init_std": rng.choice([None, 1e-10, 1.0]),
+        "initializer": rng.choice(["xavier_uniform", "normal"]),
+        "eos_token_id": rng.choice([None, 2, [1, 2]]),
+        "target_lang": rng.choice([None, "de"]),
+        **{
+            name: rng.random() < 0.5
+            for name in (
+                "norm_first", "attention_bias", "attention_output_bias", "lm_head_bias", "scale_embedding",
+                "use_cache", "tie_word_embeddings",
+            )
+        },
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_random_configuration_trains_generates_and_is_saved(family, seed, tmp_path):
+    rng = random.Random(seed)
+    torch.manual_seed(seed)
+    if family == "gpt":
+        model = ScratchGPTForCausalLM(ScratchGPTConfig(**draw_gpt(rng)))
+    else:
+        model = ScratchTransformerForConditionalGeneration(ScratchTransformerConfig(**draw_transformer(rng)))
+    config = model.config
+    length = min(4, config.max_position_embeddings)
+    vocab_size = min(config.vocab_size, getattr(config, "decoder_vocab_size", config.vocab_size))
+    ids = torch.randint(0, vocab_size, (2, length))
+    loss = model.train()(ids, labels=ids).loss
+    loss.backward()
+    assert loss.isfinite()
+    assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
+    model.eval()
+    prompt = ids[:, :1]
+    new = model.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=1, do_sample=False)
+    assert 0 <= new.min() <= new.max() < getattr(config, "decoder_vocab_size", config.vocab_size)
+    model.save_pretrained(tmp_path)
+    loaded = type(model).from_pretrained(tmp_path)
+    torch.testing.assert_close(loaded(ids, labels=ids).logits, model(ids, labels=ids).logits)
+    assert loaded.config.to_dict() | {"_name_or_path": ""} == config.to_dict() | {"_name_or_path": ""}

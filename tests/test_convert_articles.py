@@ -539,3 +539,31 @@ def test_a_converted_model_is_saved_and_loaded(source, tmp_path):
     assert loaded.state_dict().keys() == model.state_dict().keys()
     for name, tensor in model.state_dict().items():
         assert loaded.state_dict()[name].equal(tensor)
+
+
+@pytest.mark.parametrize(
+    ("hyperparameters", "message"),
+    [
+        ({"n_layer": "six"}, "'num_hidden_layers' expected int"),
+        ({"n_layer": 0}, "'num_hidden_layers': ValueError: Value must be a positive integer, got 0"),
+        ({"n_layer": 10**9}, "more than 10000 layers"),
+        ({"n_head": 3}, "does not divide"),
+        ({"embedding_dim": 10**9}, r"model of 2.4e\+19 weights"),
+        ({"vocab_size": 10**10}, r"hyperparameters make it \(10000000000, 32\)"),  # and takes no memory for it
+    ],
+)
+def test_hyperparameters_that_make_no_model_are_refused_in_one_line(hyperparameters, message):
+    given = {"n_layer": 2, "n_head": 4, "embedding_dim": 32, "vocab_size": 40, "block_size": 16}
+    weights = reference.Weights()
+    reference.gpt_playground(weights, torch.tensor([[3, 4]]), **given)
+    with pytest.raises(ValueError, match=message) as error:
+        from_article("gpt-playground", dict(weights), **{**given, **hyperparameters})
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "state", [None, [1], {1: torch.ones(2)}, {"w": 1}, {"w": torch.ones(2, device="meta")}], ids=str
+)
+def test_what_is_no_state_dict_is_refused(state):
+    with pytest.raises(ValueError, match="`state_dict` must map names to dense tensors"):
+        from_article("tinystories-notes", state)

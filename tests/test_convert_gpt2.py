@@ -8,11 +8,12 @@ import sys
 
 import pytest
 import torch
-from conftest import make_gpt
+from conftest import make_gpt, make_transformer
+from safetensors.torch import load_file, save_file
 from test_models import shake
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from hf_scratch.convert.gpt2 import from_gpt2, to_gpt2
+from hf_scratch.convert import from_gpt2, from_marian, to_gpt2, to_marian
 
 SIZES = {
     "tiny": {"n_embd": 16, "n_layer": 1, "n_head": 2},
@@ -222,3 +223,40 @@ def test_folders_load_by_path_and_in_stock_transformers(tmp_path):
     module, tokens = json.loads(done.stdout.splitlines()[-1])
     assert module == "transformers.models.gpt2.modeling_gpt2"
     assert tokens == ours.generate(torch.tensor([[5, 6, 7]]), max_new_tokens=12, do_sample=False).tolist()
+
+
+@pytest.mark.parametrize(
+    ("convert", "make", "name"),
+    [
+        (from_gpt2, make_gpt, "GPT2LMHeadModel"),
+        (from_gpt2, lambda: make_gpt2(n_embd=16, n_layer=1, n_head=2).transformer, "GPT2LMHeadModel"),
+        (from_gpt2, lambda: None, "GPT2LMHeadModel"),
+        (to_gpt2, lambda: make_gpt().model, "ScratchGPTForCausalLM"),
+        (to_gpt2, make_transformer, "ScratchGPTForCausalLM"),
+        (from_marian, make_transformer, "MarianMTModel"),
+        (to_marian, make_gpt, "ScratchTransformerForConditionalGeneration"),
+        (to_marian, lambda: make_transformer().model, "ScratchTransformerForConditionalGeneration"),
+    ],
+)
+def test_another_model_is_refused_by_its_class(convert, make, name):
+    model = make()
+    with pytest.raises(ValueError, match=f"A {name} can be converted, but this is a {type(model).__name__}"):
+        convert(model)
+
+
+def test_a_folder_without_a_whole_gpt2_is_refused(tmp_path):
+    """transformers would give a GPT-2 with random weights."""
+    with pytest.raises(ValueError, match="is no folder with a model"):
+        from_gpt2(tmp_path / "nowhere")
+    make_gpt().save_pretrained(tmp_path / "ours")
+    with pytest.raises(ValueError, match="holds a scratch_gpt, not a gpt2"):
+        from_gpt2(tmp_path / "ours")
+    make_gpt2(**SIZES["tiny"]).save_pretrained(tmp_path / "theirs")
+    weights = tmp_path / "theirs" / "model.safetensors"
+    state = {name.replace("c_fc", "c_first"): value for name, value in load_file(weights).items()}
+    save_file(state, weights, metadata={"format": "pt"})
+    with pytest.raises(ValueError, match=r"does not hold all weights .* Missing: transformer\.h\.0\.mlp\.c_fc"):
+        from_gpt2(tmp_path / "theirs")
+    weights.write_bytes(b"hello")
+    with pytest.raises(ValueError, match="theirs' are damaged"):
+        from_gpt2(tmp_path / "theirs")

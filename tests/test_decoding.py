@@ -41,6 +41,7 @@ def generate_both(model, input_ids, **kwargs) -> tuple[torch.Tensor, torch.Tenso
     return ours, model.generate(input_ids, cache_implementation="dynamic", **kwargs)
 
 
+PROMPTS = torch.randint(3, 60, (4, 5), generator=torch.Generator().manual_seed(3))
 VARIANTS = {
     "gpt": [{}, {"norm_first": False, "final_layernorm": False}, {"embedding_layernorm": True, "lm_head_bias": True},
             {"position_embedding_type": "sinusoidal", "attention_bias": False, "hidden_act": "relu"}],
@@ -154,36 +155,159 @@ def test_criteria_of_the_caller_end_a_text(criterion, num_beams):
     assert not ours.equal(without)
 
 
-def hooked(model):
-    model.model.layers[0].register_forward_hook(lambda module, inputs, output: output * 1.5)
+class EndsAtAnyOf(StoppingCriteria):
+    """Has an attribute by which transformers knows end tokens, and ends on something else."""
+
+    def __init__(self, eos_token_id):
+        self.eos_token_id = eos_token_id
+
+    def __call__(self, input_ids, scores, **kwargs):
+        return input_ids[:, -3:].sum(-1) % 3 == 0
 
 
-def offloaded(model):
-    model.lm_head.forward = torch.zeros_like  # as accelerate does
+class EosOfEvenLengths(EosTokenCriteria):
+    def __call__(self, input_ids, scores, **kwargs):
+        return super().__call__(input_ids, scores, **kwargs) & (input_ids.shape[1] % 2 == 0)
 
 
-def eager(model):
-    model.set_attn_implementation("eager")
+class LengthPerRow(MaxLengthCriteria):
+    def __call__(self, input_ids, scores, **kwargs):
+        return torch.arange(len(input_ids)) + self.max_length <= input_ids.shape[1]
 
 
-def halved(model):
-    model.to(torch.bfloat16)
+class Rewrites(StoppingCriteria):
+    def __call__(self, input_ids, scores, **kwargs):
+        input_ids[:, -1] = input_ids[:, -1] // 2 + 3
+        return torch.zeros(len(input_ids), dtype=torch.bool)
 
 
-def adapted(model):
-    class Adapted(torch.nn.Linear):
-        def forward(self, inputs):
-            return 2 * super().forward(inputs)
-
-    model.model.layers[1].self_attn.q_proj = Adapted(32, 32)
+ODD_CRITERIA = {
+    "number": EndsAtAnyOf(9), "list": EndsAtAnyOf([9, 10]), "none": EndsAtAnyOf(None), "tensor": EndsAtAnyOf(PROMPTS),
+    "end": EosOfEvenLengths(list(range(3, 30))), "length": LengthPerRow(7), "rewrites": Rewrites(),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("change", [hooked, offloaded, eager, halved, adapted])
-def test_a_model_that_is_not_plain_is_left_to_transformers(change):
-    model = make_gpt()
-    assert decoding.is_plain(model)
-    change(model)
-    assert not decoding.is_plain(model)
+@pytest.mark.parametrize("options", [{}, {"num_beams": 3}, {"do_sample": True}], ids=["greedy", "beams", "sample"])
+@pytest.mark.parametrize("criterion", ODD_CRITERIA.values(), ids=ODD_CRITERIA)
+def test_a_criterion_of_the_callers_own_is_called(criterion, options):
+    ours, transformers = generate_both(
+        make_gpt(), PROMPTS, max_new_tokens=15, eos_token_id=[2, 30, 31], pad_token_id=0,
+        stopping_criteria=StoppingCriteriaList([criterion]), **{"do_sample": False, **options},
+    )  # fmt: skip
+    assert ours.equal(transformers)
+
+
+class Converts(LogitsProcessor):
+    """Returns the scores as another tensor: in another dtype, with a gradient, of a subclass, laid out otherwise."""
+
+    def __init__(self, convert):
+        self.convert = convert
+
+    def __call__(self, input_ids, scores):
+        return self.convert(scores * 1.01)
+
+
+class Named(torch.Tensor):
+    pass
+
+
+CONVERSIONS = {
+    "bfloat16": torch.Tensor.bfloat16,
+    "float16": torch.Tensor.half,
+    "float64": torch.Tensor.double,
+    "gradient": lambda scores: scores.requires_grad_(),
+    "subclass": lambda scores: scores.as_subclass(Named),
+    "transposed": lambda scores: scores.t().contiguous().t(),
+    "negated": lambda scores: torch._neg_view(-scores),
+    "nan": lambda scores: scores.index_fill(1, torch.tensor([7]), torch.nan),
+    "one row": lambda scores: scores[:1],
+}
+
+
+@pytest.mark.parametrize("conversion", CONVERSIONS)
+def test_scores_of_a_processor_may_be_any_tensor(conversion, steps):
+    processor = LogitsProcessorList([Converts(CONVERSIONS[conversion])])
+    for do_sample in (False, True):
+        if (conversion, do_sample) != ("nan", True):
+            ours, transformers = generate_both(
+                make_gpt(), PROMPTS, max_new_tokens=10, do_sample=do_sample, logits_processor=processor
+            )
+            assert ours.equal(transformers)
+    assert steps
+
+
+class Longer(LogitsProcessor):
+    def __call__(self, input_ids, scores):
+        return torch.nn.functional.pad(scores, (0, 5), value=1e4)
+
+
+@pytest.mark.parametrize("kwargs", [{"logits_processor": [Longer()]}, {"pad_token_id": 99}, {"pad_token_id": -1}])
+def test_tokens_outside_the_vocabulary_are_refused_as_in_transformers_loop(kwargs):
+    for cache in (None, "dynamic"):
+        with pytest.raises(ValueError, match="outside the vocabulary"):
+            make_gpt().generate(
+                PROMPTS, max_new_tokens=20, do_sample=False, eos_token_id=list(range(2, 40, 2)),
+                cache_implementation=cache, **kwargs,
+            )  # fmt: skip
+
+
+class AcrossRows(LogitsProcessor):
+    def __call__(self, input_ids, scores):
+        return scores + scores.roll(1, 0)
+
+
+def test_a_processor_that_looks_across_rows_sees_the_finished_ones():
+    ours, transformers = generate_both(
+        make_gpt(), PROMPTS, max_new_tokens=20, do_sample=False, eos_token_id=list(range(2, 22)),
+        logits_processor=LogitsProcessorList([AcrossRows()]),
+    )  # fmt: skip
+    assert ours.equal(transformers)
+
+
+def test_a_source_of_padding_alone_is_attended_to_as_in_transformers(steps):
+    mask = torch.ones_like(PROMPTS)
+    mask[1] = 0
+    ours, transformers = generate_both(make_transformer(), PROMPTS, attention_mask=mask, max_new_tokens=10)
+    assert steps
+    assert ours.equal(transformers)
+
+
+@pytest.mark.parametrize("start", [0, 7, 30])
+def test_positions_of_the_callers_own(start, steps):
+    positions = torch.arange(start, start + 5).expand(4, 5)
+    arguments = {"position_ids": positions, "max_new_tokens": 8, "do_sample": False, "eos_token_id": None}
+    if start == 30:  # past the last position
+        for cache in (None, "dynamic"):
+            with pytest.raises(ValueError, match="max_position_embeddings"):
+                make_gpt().generate(PROMPTS, cache_implementation=cache, **arguments)
+        return
+    for num_beams in (1, 3):
+        ours, transformers = generate_both(make_gpt(), PROMPTS, num_beams=num_beams, **arguments)
+        assert ours.equal(transformers)
+    assert steps
+
+
+def test_a_criterion_longer_than_the_configs_length_wins_as_in_transformers():
+    ours, transformers = generate_both(
+        make_gpt(), PROMPTS, max_new_tokens=15, do_sample=False, eos_token_id=None,
+        stopping_criteria=StoppingCriteriaList([MaxLengthCriteria(30)]),
+    )  # fmt: skip
+    assert ours.equal(transformers)
+    assert ours.shape[1] == 30
+
+
+@pytest.mark.parametrize("options", [{}, {"num_beams": 3}, {"do_sample": True}], ids=["greedy", "beams", "sample"])
+def test_torchs_default_dtype_does_not_matter(family, options):
+    model = FAMILIES[family]()
+    arguments = {"max_new_tokens": 10, "do_sample": False, "attention_mask": torch.ones_like(PROMPTS), **options}
+    expected = generate_both(model, PROMPTS, **arguments)[0]
+    torch.set_default_dtype(torch.float64)
+    try:
+        ours, transformers = generate_both(model, PROMPTS, **arguments)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert ours.equal(transformers)
+    assert ours.equal(expected)
 
 
 def test_values_of_another_width_are_left_to_transformers(steps):

@@ -52,7 +52,7 @@ def test_only_some_errors_are_the_users_after_the_preparation(capsys):
 
 
 def test_one_of_several_processes_speaks(monkeypatch, capsys):
-    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("LOCAL_RANK", "1")
     with pytest.raises(SystemExit) as exit:
         run(UserError("no"), in_preparation=True)
     assert exit.value.code == 2

@@ -4,6 +4,7 @@
 import warnings
 from threading import Thread
 
+import numpy as np
 import pytest
 import torch
 from conftest import FAMILIES, make_gpt, make_transformer
@@ -272,3 +273,62 @@ def test_what_cannot_slide_is_named_before_the_first_token(options, named, monke
         options = {**options, "inputs": torch.tensor([[3, 4, 5]])}
     with pytest.raises(ValueError, match=named):
         model.generate(**options, max_new_tokens=20)
+
+
+# options without a meaning
+
+NAN, INFINITY = float("nan"), float("inf")
+REFUSED = [
+    *({"num_beams": value} for value in ("4", None, 2.5, 2.0, 0, -1, [2])),
+    *({"num_return_sequences": value} for value in ("2", None, 1.5, 0, -1)),
+    *({"num_beams": 2, "length_penalty": value} for value in ("1", None, NAN, INFINITY, -INFINITY, 1e9, -1e9)),
+    *({"eos_token_id": value} for value in ([], "2", 2.5, [2, "a"], [[2]], torch.tensor([]))),
+    *({"forced_bos_token_id": value} for value in (60, -1, "a", 5.0)),
+    *({"forced_eos_token_id": value} for value in (60, [5, -1])),
+    *({"pad_token_id": value} for value in ("0", 0.0)),
+    *({"max_new_tokens": value} for value in ("5", 2.5)),
+    {"decoder_start_token_id": "a"},
+    {"max_length": "9"},
+    {"min_new_tokens": 1.5},
+]
+
+
+@pytest.mark.parametrize("options", REFUSED, ids=str)
+@pytest.mark.parametrize("given", ["argument", "config", "default"])
+def test_an_option_without_a_meaning_is_named_before_the_first_token(family, options, given, prompt, monkeypatch):
+    model = FAMILIES[family]()
+    monkeypatch.setattr(type(model), "forward", lambda *args, **kwargs: pytest.fail("generation began"))
+    name, value = list(options.items())[-1]
+    if given == "argument":
+        arguments = {"max_new_tokens": 4, **options}
+    elif value is None:
+        return  # an entry that is not set
+    else:
+        config = GenerationConfig() if given == "config" else model.generation_config
+        for entry in options.items():
+            setattr(config, *entry)
+        arguments = {"generation_config": config} if given == "config" else {}
+    with pytest.raises(ValueError, match=f"^`{name}` is ") as error:
+        model.generate(prompt, **arguments)
+    assert "\n" not in str(error.value)
+
+
+ACCEPTED = [
+    *({"num_beams": value} for value in (np.int64(2), torch.tensor(2), True)),
+    *({"num_beams": 2, "length_penalty": value} for value in (0, -1, np.float32(0.6), torch.tensor(1.0), 20)),
+    *({"eos_token_id": value} for value in (None, -1, 99, (2, 3), np.array([2, 3]), torch.tensor([2, 3]))),
+    *({"forced_bos_token_id": value} for value in (None, 59, np.int64(5))),
+    {"forced_eos_token_id": [2, 3]},
+    {"length_penalty": NAN},  # without beams, nothing reads it
+    {"generation_config": GenerationConfig(num_beams=None, num_return_sequences=None, max_new_tokens=4)},
+    {"generation_config": GenerationConfig(num_beams=2, length_penalty=None, max_new_tokens=4)},
+]
+
+
+@pytest.mark.parametrize("options", ACCEPTED, ids=str)
+def test_what_transformers_accepts_is_accepted(family, options, prompt):
+    arguments = options if "generation_config" in options else {"max_new_tokens": 4, "pad_token_id": 0, **options}
+    model = FAMILIES[family]()
+    assert model.generate(prompt, **arguments).equal(
+        model.generate(prompt, cache_implementation="dynamic", **arguments)
+    )

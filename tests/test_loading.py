@@ -2,17 +2,23 @@
 """`from_pretrained` beyond one file on one device: shards, offload, wrong keys, pickles, tensor parallelism."""
 
 import copy
+import inspect
 import json
+import logging
 import os
 import subprocess
 import sys
+import traceback
 from pathlib import Path
 
 import pytest
 import torch
 from conftest import FAMILIES, ROOT
+from huggingface_hub.errors import StrictDataclassError
 from safetensors.torch import load_file, save_file
-from transformers import AutoModel, AutoModelForCausalLM, AutoModelForSeq2SeqLM
+from transformers import AutoModel, AutoModelForCausalLM, AutoModelForSeq2SeqLM, PreTrainedModel
+
+from hf_scratch import ScratchGPTForCausalLM, ScratchTransformerForConditionalGeneration
 
 AUTO = {"gpt": AutoModelForCausalLM, "transformer": AutoModelForSeq2SeqLM}
 
@@ -79,17 +85,106 @@ def test_a_model_on_the_meta_device_takes_its_weights(family, model, inputs, fol
     assert loaded(**inputs).logits.equal(model(**inputs).logits)
 
 
-def test_keys_that_do_not_fit_are_listed(family, model, folder):
-    """A checkpoint with names of another version: what is missing and what is left over are both named."""
+def rename_weights(folder: Path, old: str, new: str) -> int:
+    """Write the weights of `folder` under other names; how many names had `old` in them."""
     state = load_file(folder / "model.safetensors")
-    renamed = {name.replace("fc1", "linear1"): value for name, value in state.items()}
+    renamed = {name.replace(old, new): value for name, value in state.items()}
     save_file(renamed, folder / "model.safetensors", metadata={"format": "pt"})
+    return sum(old in name for name in state)
+
+
+def drop_weights(folder: Path, part: str) -> None:
+    state = load_file(folder / "model.safetensors")
+    kept = {name: value for name, value in state.items() if part not in name}
+    assert len(kept) < len(state)
+    save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+@pytest.fixture
+def warnings_of_transformers():
+    """What transformers logs: its loggers hand nothing on to pytest's."""
+    messages, handler = [], logging.Handler()
+    handler.emit = lambda record: messages.append(record.getMessage())
+    source = logging.getLogger("transformers.modeling_utils")
+    source.addHandler(handler)
+    yield messages
+    source.removeHandler(handler)
+
+
+def test_weights_with_other_names_are_refused(family, model, folder, warnings_of_transformers):
+    """A checkpoint of another architecture or version: transformers would leave random weights in their place."""
+    assert rename_weights(folder, "fc1", "linear1") > 0
+    for auto_class in (AUTO[family], AutoModel):
+        with pytest.raises(ValueError, match=r"missing: .*fc1.* and \d+ more; not known: .*linear1") as error:
+            auto_class.from_pretrained(folder)
+        assert str(folder) in str(error.value)
+        assert "\n" not in str(error.value)
+    assert not [message for message in warnings_of_transformers if "LOAD REPORT" in message]
+
+
+def test_keys_that_do_not_fit_are_listed(model, folder, warnings_of_transformers):
+    """Who asks for the loading info, or for mismatched sizes to be ignored, gets what transformers gives."""
+    count = rename_weights(folder, "fc1", "linear1")
     loaded, report = type(model).from_pretrained(folder, output_loading_info=True)
-    count = sum("fc1" in name for name in state)
-    assert count > 0
     assert sum("fc1" in name for name in report["missing_keys"]) == count
     assert sum("linear1" in name for name in report["unexpected_keys"]) == count
     assert all(p.isfinite().all() for p in loaded.parameters())
+    assert type(type(model).from_pretrained(folder, ignore_mismatched_sizes=True)) is type(model)
+    assert len([message for message in warnings_of_transformers if "LOAD REPORT" in message]) == 2
+
+
+@pytest.mark.parametrize("part", ["layers.1.", "embed_tokens", "self_attn_norm.bias"])
+def test_missing_weights_are_refused(family, folder, part):
+    drop_weights(folder, part)
+    for auto_class in (AUTO[family], AutoModel):
+        with pytest.raises(ValueError, match=r"does not hold the weights .* missing: "):
+            auto_class.from_pretrained(folder)
+
+
+def test_weights_that_are_left_over_are_refused(family, model, folder):
+    state = load_file(folder / "model.safetensors")
+    extra = {f"{name}_2": value.clone() for name, value in state.items() if "fc2.weight" in name}
+    save_file(state | extra, folder / "model.safetensors", metadata={"format": "pt"})
+    for auto_class in (AUTO[family], AutoModel):
+        with pytest.raises(ValueError, match=r"not known: .*fc2\.weight_2"):
+            auto_class.from_pretrained(folder)
+
+
+def test_a_head_may_be_missing_over_a_saved_base_only(family, inputs, tmp_path):
+    model = FAMILIES[family](tie_word_embeddings=False, lm_head_bias=True)
+    model.model.save_pretrained(tmp_path / "base")
+    model.save_pretrained(tmp_path / "head")
+    loaded = AUTO[family].from_pretrained(tmp_path / "base")
+    assert loaded.model(**inputs).last_hidden_state.equal(model.model(**inputs).last_hidden_state)
+    base = AutoModel.from_pretrained(tmp_path / "head")  # whose head is left over
+    assert base(**inputs).last_hidden_state.equal(model.model(**inputs).last_hidden_state)
+    drop_weights(tmp_path / "head", "lm_head.bias")
+    with pytest.raises(ValueError, match=r"missing: lm_head\.bias"):
+        AUTO[family].from_pretrained(tmp_path / "head")
+
+
+def test_a_model_of_the_other_family_is_refused(family, folder):
+    other = {"gpt": ScratchTransformerForConditionalGeneration, "transformer": ScratchGPTForCausalLM}[family]
+    with pytest.raises((ValueError, StrictDataclassError), match=r"does not hold the weights|is_encoder_decoder"):
+        other.from_pretrained(folder)
+
+
+def test_a_state_dict_of_the_callers_own_may_be_partial(model):
+    state = {name: value for name, value in model.state_dict().items() if "fc1" not in name}
+    loaded = type(model).from_pretrained(None, config=model.config, state_dict=state)
+    assert loaded.get_input_embeddings().weight.equal(model.get_input_embeddings().weight)
+
+
+def test_the_signature_is_transformers_own(model):
+    ours, theirs = (inspect.signature(each.from_pretrained) for each in (type(model), PreTrainedModel))
+    assert list(ours.parameters.values()) == list(theirs.parameters.values())
+
+
+def test_weights_cut_short_name_their_folder(family, folder):
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    with pytest.raises(ValueError, match=f"{folder.name}' are cut short or damaged"):
+        AUTO[family].from_pretrained(folder)
 
 
 def test_a_weight_of_another_shape_is_named(model, folder):
@@ -100,27 +195,34 @@ def test_a_weight_of_another_shape_is_named(model, folder):
         type(model).from_pretrained(folder)
 
 
-def test_weights_are_safetensors_and_pickles_are_refused(family, model, folder):
-    assert [path.suffix for path in folder.iterdir() if path.stem.startswith(("model.", "pytorch"))] == []
-    assert (folder / "model.safetensors").is_file()
+@pytest.mark.parametrize("choice", [{}, {"use_safetensors": False}, {"weights_only": False}], ids=str)
+def test_weights_are_safetensors_and_pickles_are_refused(family, folder, choice):
+    """Pickles with code in them, that is: no choice of the caller's runs it."""
 
-    torch.save(model.state_dict(), folder / "pytorch_model.bin")
-    (folder / "model.safetensors").unlink()
-    with pytest.raises(OSError, match=r"model\.safetensors"):
-        AUTO[family].from_pretrained(folder)
-    loaded = AUTO[family].from_pretrained(folder, use_safetensors=False)
-    assert loaded.state_dict().keys() == model.state_dict().keys()
-
-
-def test_a_pickle_with_code_in_it_is_refused_even_when_asked_for(family, folder):
     class Trap:
         def __reduce__(self):
             return os.mkdir, (str(folder / "sprung"),)
 
+    assert [path.suffix for path in folder.iterdir() if path.stem.startswith(("model.", "pytorch"))] == []
+    (folder / "model.safetensors").unlink()
     torch.save({"model.norm.weight": Trap()}, folder / "pytorch_model.bin")
-    with pytest.raises(Exception, match=r"weights_only|Weights only"):
-        AUTO[family].from_pretrained(folder, use_safetensors=False)
+    with pytest.raises(ValueError, match="refused, because loading them could run code") as error:
+        AUTO[family].from_pretrained(folder, **choice)
+    assert "weights_only" not in "".join(traceback.format_exception(error.value))  # torch advises to switch it off
     assert not (folder / "sprung").exists()
+
+
+def test_a_pickle_of_tensors_loads_where_there_are_no_safetensors(family, model, folder):
+    """As for any model of transformers, and as there without running anything."""
+    state = model.state_dict()
+    torch.save({name: torch.zeros_like(value) for name, value in state.items()}, folder / "pytorch_model.bin")
+    assert AUTO[family].from_pretrained(folder).lm_head.weight.equal(model.lm_head.weight)  # from the safetensors
+    torch.save(state, folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+    for choice in ({}, {"use_safetensors": False}):
+        assert AUTO[family].from_pretrained(folder, **choice).lm_head.weight.equal(model.lm_head.weight)
+    with pytest.raises(OSError, match=r"model\.safetensors"):
+        AUTO[family].from_pretrained(folder, use_safetensors=True)
 
 
 # on each of two processes: tensor parallel inference, then one optimiser step of FSDP2 on half of the batch

@@ -43,9 +43,13 @@ def test_its_code_is_the_packages_own(folder):
     auto_map = AutoConfig.from_pretrained(folder).auto_map
     assert {f"{target.split('.')[0]}.py" for target in auto_map.values()} <= linked.keys()
     for path in linked.values():  # what one file imports of the others is there
-        assert {
-            f"{name}.py" for name in re.findall(r"^from \.(\w+) import", path.read_text(encoding="utf-8"), re.M)
-        } <= linked.keys()
+        text = path.read_text(encoding="utf-8")
+        assert {f"{name}.py" for name in re.findall(r"^from \.(\w+) import", text, re.M)} <= linked.keys()
+    needed = {f"{target.split('.')[0]}.py" for target in auto_map.values()}
+    for name in list(linked):  # and no file is there that nothing needs
+        text = linked[name].read_text(encoding="utf-8")
+        needed |= {f"{each}.py" for each in re.findall(r"^from \.(\w+) import", text, re.M)}
+    assert needed == linked.keys()
 
 
 def test_its_card_names_data_licence_metrics_and_command(folder):

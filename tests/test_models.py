@@ -273,6 +273,15 @@ def test_an_input_that_is_too_long_names_both_lengths(model, family):
         model(input_ids=ids, **({} if family == "gpt" else {"decoder_input_ids": ids[:, :1]}))
 
 
+def test_a_negative_position_is_named(model, family):
+    ids, positions = torch.tensor([[3, 4]]), torch.tensor([[0, -1]])
+    other = {"position_ids": positions}
+    if family == "transformer":
+        other = {"decoder_input_ids": ids, "decoder_position_ids": positions}
+    with pytest.raises(ValueError, match="`position_ids` holds -1"):
+        model(ids, **other)
+
+
 def test_generation_past_the_last_position_is_refused_before_it_starts(model, monkeypatch):
     monkeypatch.setattr(type(model), "forward", lambda *args, **kwargs: pytest.fail("a token was generated"))
     with pytest.raises(ValueError, match=r"max_position_embeddings.* 40.*max_new_tokens"):

@@ -6,19 +6,16 @@ import torch
 from conftest import make_transformer
 from datasets import Dataset
 from huggingface_hub import ModelCard
+from torch.distributed.fsdp import fully_shard
 from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainingArguments
 
 from hf_scratch.arguments import DataArguments
+from hf_scratch.callbacks import TimeLimit, stopping_callbacks
 from hf_scratch.cards import write_translation_card
+from hf_scratch.checkpoints import average_checkpoints
 from hf_scratch.data import PairsWithBPEDropout, tokenize_pairs
 from hf_scratch.plots import plot_attention, plot_learning_curve, plot_positional_encoding
-from hf_scratch.training import (
-    TimeLimit,
-    TranslationTrainer,
-    keep_better_weights,
-    last_checkpoints,
-    stopping_callbacks,
-)
+from hf_scratch.training import TranslationTrainer, evaluate_and_select_weights, last_checkpoints, load_weights
 
 
 @pytest.fixture
@@ -120,17 +117,43 @@ def test_the_better_of_trained_and_averaged_weights_is_kept(make_trainer):
     assert [folder.rsplit("-", 1)[1] for folder in last_checkpoints(trainer.args.output_dir, 3)] == ["2", "3", "4"]
     trained = trainer.evaluate()["eval_loss"]
     assert last_checkpoints(trainer.args.output_dir, 0) == []
-    assert keep_better_weights(trainer, 0)["weights"] == "trained"
+    assert evaluate_and_select_weights(trainer, 0)["weights"] == "trained"
     # the loss still falls, so the average is worse
-    assert keep_better_weights(trainer, 3)["weights"] == "trained"
+    assert evaluate_and_select_weights(trainer, 3)["weights"] == "trained"
     assert trainer.evaluate()["eval_loss"] == trained
     with torch.no_grad():
         for parameter in trainer.model.parameters():
             parameter.neg_()
     worse = trainer.evaluate()["eval_loss"]
-    kept = keep_better_weights(trainer, 3)
+    kept = evaluate_and_select_weights(trainer, 3)
     assert kept["weights"] == "averaged over 3 checkpoints"
     assert trainer.evaluate()["eval_loss"] == kept["eval_loss"] < worse
+
+
+@pytest.fixture
+def one_process_group(tmp_path):
+    torch.distributed.init_process_group("gloo", store=torch.distributed.FileStore(str(tmp_path / "store"), 1), rank=0,
+                                         world_size=1)  # fmt: skip
+    yield
+    torch.distributed.destroy_process_group()
+
+
+def test_an_average_is_loaded_into_a_model_sharded_by_fsdp2(one_process_group, tmp_path):
+    for name, step in (("a", 0.0), ("b", 1.0)):
+        model = make_transformer()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(step)
+        model.save_pretrained(tmp_path / name)
+    average = average_checkpoints([tmp_path / "a", tmp_path / "b"])
+    model = make_transformer()
+    for layer in model.model.decoder.layers:
+        fully_shard(layer)
+    fully_shard(model)
+    load_weights(model, average)
+    for name, parameter in model.named_parameters():
+        if name in average:
+            torch.testing.assert_close(parameter.full_tensor(), average[name])
 
 
 def test_a_resumed_run_ends_where_an_uninterrupted_one_does(make_trainer):
@@ -161,12 +184,13 @@ def test_early_stopping_needs_evaluations_and_the_best_model(tmp_path):
         save_strategy="epoch",
         load_best_model_at_end=True,
     )
-    time_limit, early_stopping = stopping_callbacks(data_args, args)
+    _, time_limit, early_stopping = stopping_callbacks(data_args, args)
     assert time_limit.seconds == 60
     assert early_stopping.early_stopping_patience == 2
     with pytest.raises(ValueError, match="`early_stopping_patience` is 2, which needs `load_best_model_at_end`"):
         stopping_callbacks(data_args, Seq2SeqTrainingArguments(output_dir=str(tmp_path), use_cpu=True))
-    assert stopping_callbacks(DataArguments(), args) == []
+    (on_signal,) = stopping_callbacks(DataArguments(), args)
+    assert type(on_signal).__name__ == "StopOnSignal"
 
 
 def test_the_card_states_what_was_done(make_trainer):

@@ -38,9 +38,11 @@ class _Reader:
             self.missing.append(name)
         elif tuple(tensor.shape) != shape:
             self.misshapen.append(f"{name} is {tuple(tensor.shape)}, but the hyperparameters make it {shape}")
+        elif not tensor.is_floating_point():
+            self.misshapen.append(f"{name} holds {tensor.dtype}, but weights are floating-point numbers")
         else:
             return tensor.detach()
-        return torch.zeros(shape)
+        return torch.zeros(()).expand(shape)  # takes no memory, whatever the hyperparameters say
 
     def linear(self, name: str, target: str, rows: int, columns: int, bias: bool = True) -> State:
         """`name`.weight (rows, columns) and `name`.bias (rows), under the name `target`."""
@@ -244,6 +246,13 @@ ARTICLES = {
 }
 
 
+def _is_named_tensor(item: tuple) -> bool:
+    """Whether an item of a state dict is a name and a tensor whose values can be copied."""
+    name, tensor = item
+    is_dense = isinstance(tensor, torch.Tensor) and tensor.layout == torch.strided and not tensor.is_meta
+    return isinstance(name, str) and is_dense
+
+
 def from_article(source: str, state_dict: Mapping[str, torch.Tensor], **hyperparameters) -> PreTrainedModel:
     """A model of ours that computes the same function as an article's trained model.
 
@@ -258,16 +267,21 @@ def from_article(source: str, state_dict: Mapping[str, torch.Tensor], **hyperpar
         which ids start and end a sentence: set them in `config` and `generation_config` before `generate()`.
 
     Raises:
-        ValueError: another article's weights, missing, superfluous or misshapen ones, unfit hyperparameters.
+        ValueError: no state dict, another article's weights, missing, superfluous or misshapen ones, unfit
+            hyperparameters.
     """
     config = make_preset(source, **hyperparameters)
+    if not isinstance(state_dict, Mapping) or not all(map(_is_named_tensor, state_dict.items())):
+        raise ValueError("`state_dict` must map names to dense tensors, as `model.state_dict()` does.")
     if state_dict and all(name.startswith("module.") for name in state_dict):
         state_dict = {name.removeprefix("module."): tensor for name, tensor in state_dict.items()}
     read_weights, signature = ARTICLES[source]
     if not any(name.endswith(signature) for name in state_dict):
         others = [other for other, (_, name) in ARTICLES.items() if any(key.endswith(name) for key in state_dict)]
         looks = (
-            f"It looks like {others[0]!r}." if others else f"Its first names are {', '.join(list(state_dict)[:5])}."
+            f"It looks like {others[0]!r}."
+            if others
+            else f"Its first names are {', '.join(list(state_dict)[:5]) or 'none'}."
         )
         raise ValueError(f"The state dict is not that of {source!r}: it has no {signature}. {looks}")
     reader = _Reader(state_dict)

@@ -3,10 +3,12 @@
 
 import copy
 import os
+import pickle
 
 import torch
+from safetensors import SafetensorError
 from torch import nn
-from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedConfig, PreTrainedModel
+from transformers import AutoConfig, GPT2Config, GPT2LMHeadModel, PreTrainedConfig, PreTrainedModel
 
 from ..models.configuration_scratch_gpt import ScratchGPTConfig
 from ..models.generation import ScratchGenerationMixin
@@ -55,10 +57,12 @@ def from_gpt2(model: GPT2LMHeadModel | str | os.PathLike) -> ScratchGPTForCausal
         model: a GPT-2, which stays as it is, or the folder or Hub id of one.
 
     Raises:
-        ValueError: cross-attention, or weights that a GPT-2 of this configuration does not have (an adapter's).
+        ValueError: another model than a GPT-2 with its head, cross-attention, or weights that a GPT-2 of this
+            configuration does not have (an adapter's).
     """
     if isinstance(model, (str, os.PathLike)):
-        model = GPT2LMHeadModel.from_pretrained(model)
+        model = load(GPT2LMHeadModel, model)
+    require_head(model, GPT2LMHeadModel)
     gpt2 = model.config
     refuse(gpt2, {"add_cross_attention": (False, "a ScratchGPT has no cross-attention")})
     values = {ours: getattr(gpt2, theirs) for ours, theirs in CONFIG.items()}  # n_inner is None for 4 * n_embd in both
@@ -87,8 +91,10 @@ def to_gpt2(model: ScratchGPTForCausalLM) -> GPT2LMHeadModel:
         model: a ScratchGPT, which stays as it is.
 
     Raises:
-        ValueError: naming the configuration field that GPT-2 cannot express, or weights that no table here names.
+        ValueError: naming the configuration field that GPT-2 cannot express, or weights that no table here names; or
+            another model than a ScratchGPT with its head.
     """
+    require_head(model, ScratchGPTForCausalLM)
     ours = model.config
     refuse(
         ours,
@@ -116,6 +122,42 @@ def to_gpt2(model: ScratchGPTForCausalLM) -> GPT2LMHeadModel:
             qkv = [take(weights, f"model.layers.{i}.self_attn.{name}_proj.{kind}") for name in "qkv"]
             state[f"transformer.h.{i}.attn.c_attn.{kind}"] = torch.cat(qkv).t()
     return build(GPT2LMHeadModel, config, state, weights, model)
+
+
+def load(model_class: type[PreTrainedModel], path: str | os.PathLike) -> PreTrainedModel:
+    """A model from a folder or the Hub, of which all weights are there.
+
+    Raises:
+        ValueError: no model, one of another kind, or one without some of its weights, which transformers would draw.
+    """
+    try:
+        model_type = AutoConfig.from_pretrained(path).model_type
+    except (OSError, ValueError) as error:
+        problem = str(error).splitlines()[0]
+        raise ValueError(
+            f"{str(path)!r} is no folder with a model, and no Hub id that can be read: {problem}"
+        ) from error
+    if model_type != model_class.config_class.model_type:
+        raise ValueError(f"{str(path)!r} holds a {model_type}, not a {model_class.config_class.model_type}.")
+    try:
+        model, info = model_class.from_pretrained(path, output_loading_info=True)
+    except (SafetensorError, pickle.UnpicklingError):  # torch's message advises to run a pickle's code
+        raise ValueError(
+            f"The weights in {str(path)!r} are damaged, or a pickle that holds more than tensors."
+        ) from None
+    if missing := sorted(info["missing_keys"]):
+        raise ValueError(
+            f"{str(path)!r} does not hold all weights of a {model_class.__name__}. Missing: {', '.join(missing[:5])}"
+            f"{f' and {len(missing) - 5} more' if len(missing) > 5 else ''}."
+        )
+    return model
+
+
+def require_head(model: PreTrainedModel, model_class: type[PreTrainedModel]) -> None:
+    """Raise ValueError unless the model is a `model_class`, whichever module its class was loaded from."""
+    model_type = getattr(getattr(model, "config", None), "model_type", None)
+    if model_type != model_class.config_class.model_type or not hasattr(model, "lm_head"):
+        raise ValueError(f"A {model_class.__name__} can be converted, but this is a {type(model).__name__}.")
 
 
 def refuse(config: PreTrainedConfig, needed: dict[str, tuple[object, str]]) -> None:

@@ -14,7 +14,7 @@ from transformers import MarianConfig, MarianMTModel, PreTrainedModel
 
 from ..models.configuration_scratch_transformer import ScratchTransformerConfig
 from ..models.modeling_scratch_transformer import ScratchTransformerForConditionalGeneration
-from .gpt2 import build, is_tied, refuse, take, with_all_biases
+from .gpt2 import build, is_tied, load, refuse, require_head, take, with_all_biases
 
 # the same names and, since both take their activations from transformers' ACT2FN, the same values
 CONFIG = (
@@ -66,10 +66,12 @@ def from_marian(model: MarianMTModel | str | os.PathLike) -> ScratchTransformerF
         model: a MarianMTModel, which stays as it is, or the folder or Hub id of one.
 
     Raises:
-        ValueError: weights that a MarianMTModel of this configuration does not have (an adapter's).
+        ValueError: another model than a MarianMTModel, or weights that one of this configuration does not have (an
+            adapter's).
     """
     if isinstance(model, (str, os.PathLike)):
-        model = MarianMTModel.from_pretrained(model)
+        model = load(MarianMTModel, model)
+    require_head(model, MarianMTModel)
     weights = model.state_dict()
     bias = take(weights, "final_logits_bias").flatten()
     for name in ("shared", "encoder.embed_positions", "decoder.embed_positions"):
@@ -103,8 +105,10 @@ def to_marian(model: ScratchTransformerForConditionalGeneration) -> MarianMTMode
         model: a ScratchTransformer, which stays as it is.
 
     Raises:
-        ValueError: naming the configuration field that Marian cannot express, or weights that no table here names.
+        ValueError: naming the configuration field that Marian cannot express, or weights that no table here names; or
+            another model than a ScratchTransformer with its head.
     """
+    require_head(model, ScratchTransformerForConditionalGeneration)
     ours = model.config
     needed = {
         "norm_first": (False, "Marian is post-norm"),

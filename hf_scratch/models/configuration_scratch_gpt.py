@@ -2,13 +2,22 @@
 """ScratchGPT's configuration."""
 
 from huggingface_hub.dataclasses import strict
-from transformers.activations import ACT2FN
-from transformers.configuration_utils import PreTrainedConfig
-from transformers.utils.type_validators import interval, probability
+from transformers.utils.type_validators import activation_fn_key, positive_int_field, probability
+
+from .configuration_base import (
+    ScratchConfig,
+    check_choice,
+    check_heads,
+    check_scale,
+    check_size,
+    check_token_ids,
+    count_attention_weights,
+    count_feed_forward_weights,
+)
 
 
 @strict
-class ScratchGPTConfig(PreTrainedConfig):
+class ScratchGPTConfig(ScratchConfig):
     """Everything that describes a ScratchGPT: a decoder-only Transformer, or an encoder when `is_causal=False`.
 
     The defaults are the paper's base width with GPT-2's choices: pre-norm, learned positions, biases, the head tied to
@@ -59,14 +68,14 @@ class ScratchGPTConfig(PreTrainedConfig):
         "norm": (["hidden_states"], ["hidden_states"]),
     }
 
-    vocab_size: int = 50257
-    hidden_size: int = 512
-    num_hidden_layers: int = 6
-    num_attention_heads: int = 8
-    head_dim: int | None = None
-    intermediate_size: int | None = None
-    max_position_embeddings: int = 1024
-    hidden_act: str = "gelu"
+    vocab_size: int = positive_int_field(default=50257)
+    hidden_size: int = positive_int_field(default=512)
+    num_hidden_layers: int = positive_int_field(default=6)
+    num_attention_heads: int = positive_int_field(default=8)
+    head_dim: int | None = positive_int_field(default=None)
+    intermediate_size: int | None = positive_int_field(default=None)
+    max_position_embeddings: int = positive_int_field(default=1024)
+    hidden_act: str = activation_fn_key(default="gelu")
     norm_first: bool = True
     layer_norm_eps: float = 1e-5
     attention_bias: bool = True
@@ -79,7 +88,7 @@ class ScratchGPTConfig(PreTrainedConfig):
     embedding_dropout: float | int = probability(default=0.0)
     hidden_dropout: float | int = probability(default=0.0)
     attention_dropout: float | int = probability(default=0.0)
-    initializer_range: float = interval(min=0.0, max=1.0)(default=0.02)
+    initializer_range: float = 0.02
     use_cache: bool = True
     tie_word_embeddings: bool = True
     pad_token_id: int | None = None
@@ -87,12 +96,8 @@ class ScratchGPTConfig(PreTrainedConfig):
     eos_token_id: int | list[int] | None = None
 
     def __post_init__(self, **kwargs):
-        if self.head_dim is None and self.num_attention_heads > 0:
-            if self.hidden_size % self.num_attention_heads:
-                raise ValueError(
-                    f"`num_attention_heads` ({self.num_attention_heads}) does not divide `hidden_size` "
-                    f"({self.hidden_size}). Choose a divisor, or set `head_dim`."
-                )
+        if self.head_dim is None:
+            check_heads(self, "num_attention_heads", "hidden_size")
             self.head_dim = self.hidden_size // self.num_attention_heads
         if self.intermediate_size is None:
             self.intermediate_size = 4 * self.hidden_size
@@ -101,33 +106,22 @@ class ScratchGPTConfig(PreTrainedConfig):
 
     def validate_architecture(self):
         """Part of `@strict` validation."""
-        positive = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "head_dim")
-        check_positive(self, (*positive, "intermediate_size", "max_position_embeddings"))
         check_choice(self, "position_embedding_type", ("learned", "sinusoidal"))
-        check_choice(self, "hidden_act", ACT2FN)
+        check_choice(self, "is_encoder_decoder", (False,))
+        check_scale(self, "layer_norm_eps", "initializer_range")
         check_token_ids(self, ("pad_token_id", "bos_token_id", "eos_token_id"), self.vocab_size)
+        sizes = ("vocab_size", "hidden_size", "num_attention_heads", "head_dim", "intermediate_size")
+        check_size(self, ("num_hidden_layers",), (*sizes, "max_position_embeddings"))
 
-
-def check_positive(config: PreTrainedConfig, names: tuple[str, ...]) -> None:
-    """Raise ValueError for the first field of `names` below 1."""
-    for name in names:
-        if getattr(config, name) < 1:
-            raise ValueError(f"`{name}` must be at least 1, got {getattr(config, name)}.")
-
-
-def check_choice(config: PreTrainedConfig, name: str, choices) -> None:
-    """Raise ValueError unless the field is one of `choices`."""
-    if getattr(config, name) not in choices:
-        raise ValueError(f"`{name}` must be one of {', '.join(sorted(choices))}; got {getattr(config, name)!r}.")
-
-
-def check_token_ids(config: PreTrainedConfig, names: tuple[str, ...], vocab_size: int) -> None:
-    """Raise ValueError for a special token's id that has no row in the embedding."""
-    for name in names:
-        ids = getattr(config, name)
-        for token_id in ids if isinstance(ids, list) else [ids]:
-            if token_id is not None and not 0 <= token_id < vocab_size:
-                raise ValueError(f"`{name}` is {token_id}, outside the vocabulary of {vocab_size} tokens.")
+    def count_weights(self) -> int:
+        """How many numbers the model with its head holds: parameters and the table of positions."""
+        width = self.hidden_size
+        block = count_attention_weights(self, self.num_attention_heads) + 4 * width
+        block += count_feed_forward_weights(width, self.intermediate_size)
+        embeddings = (self.vocab_size + self.max_position_embeddings) * width
+        norms = 2 * width * (self.embedding_layernorm + self.final_layernorm)
+        head = self.vocab_size * (width * (not self.tie_word_embeddings) + self.lm_head_bias)
+        return embeddings + self.num_hidden_layers * block + norms + head
 
 
 # every saved folder then holds these files, and loads without this package through `trust_remote_code=True`

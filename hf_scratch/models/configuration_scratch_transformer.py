@@ -2,15 +2,22 @@
 """ScratchTransformer's configuration."""
 
 from huggingface_hub.dataclasses import strict
-from transformers.activations import ACT2FN
-from transformers.configuration_utils import PreTrainedConfig
-from transformers.utils.type_validators import probability
+from transformers.utils.type_validators import activation_fn_key, positive_int_field, probability
 
-from .configuration_scratch_gpt import check_choice, check_positive, check_token_ids
+from .configuration_base import (
+    ScratchConfig,
+    check_choice,
+    check_heads,
+    check_scale,
+    check_size,
+    check_token_ids,
+    count_attention_weights,
+    count_feed_forward_weights,
+)
 
 
 @strict
-class ScratchTransformerConfig(PreTrainedConfig):
+class ScratchTransformerConfig(ScratchConfig):
     """Everything that describes a ScratchTransformer, the encoder-decoder of Vaswani et al. 2017.
 
     The defaults are the paper's base model (table 3): post-norm, ReLU, sinusoidal positions, one embedding shared by
@@ -41,7 +48,9 @@ class ScratchTransformerConfig(PreTrainedConfig):
         initializer: "xavier_uniform" for the linear layers, or "normal".
         use_cache: return keys and values for generation.
         tie_word_embeddings: the head uses the target embedding's weight.
-        pad_token_id, bos_token_id, eos_token_id, decoder_start_token_id: ids within the vocabulary.
+        pad_token_id, bos_token_id, eos_token_id, decoder_start_token_id: ids within the vocabulary, or None. Training
+            needs the first and the last.
+        source_lang, target_lang: what the model translates from and to ("en", "de"), or None where nobody said.
 
     Raises:
         ValueError: naming the field whose value does not fit.
@@ -76,19 +85,19 @@ class ScratchTransformerConfig(PreTrainedConfig):
     }
     base_model_fsdp_plan = None  # transformers' default is for one stack: each of the two has it as its own
 
-    vocab_size: int = 37000
-    decoder_vocab_size: int | None = None
+    vocab_size: int = positive_int_field(default=37000)
+    decoder_vocab_size: int | None = positive_int_field(default=None)
     share_encoder_decoder_embeddings: bool = True
-    d_model: int = 512
-    encoder_layers: int = 6
-    decoder_layers: int = 6
-    encoder_attention_heads: int = 8
-    decoder_attention_heads: int = 8
-    head_dim: int | None = None
-    v_head_dim: int | None = None
-    encoder_ffn_dim: int = 2048
-    decoder_ffn_dim: int = 2048
-    activation_function: str = "relu"
+    d_model: int = positive_int_field(default=512)
+    encoder_layers: int = positive_int_field(default=6)
+    decoder_layers: int = positive_int_field(default=6)
+    encoder_attention_heads: int = positive_int_field(default=8)
+    decoder_attention_heads: int = positive_int_field(default=8)
+    head_dim: int | None = positive_int_field(default=None)
+    v_head_dim: int | None = positive_int_field(default=None)
+    encoder_ffn_dim: int = positive_int_field(default=2048)
+    decoder_ffn_dim: int = positive_int_field(default=2048)
+    activation_function: str = activation_fn_key(default="relu")
     norm_first: bool = False
     layer_norm_eps: float = 1e-5
     attention_bias: bool = True
@@ -96,7 +105,7 @@ class ScratchTransformerConfig(PreTrainedConfig):
     lm_head_bias: bool = False
     scale_embedding: bool = True
     position_embedding_type: str = "sinusoidal"
-    max_position_embeddings: int = 512
+    max_position_embeddings: int = positive_int_field(default=512)
     dropout: float | int = probability(default=0.1)
     attention_dropout: float | int = probability(default=0.0)
     activation_dropout: float | int = probability(default=0.0)
@@ -109,31 +118,20 @@ class ScratchTransformerConfig(PreTrainedConfig):
     bos_token_id: int | None = 1
     eos_token_id: int | list[int] | None = 2
     decoder_start_token_id: int | None = 1
+    source_lang: str | None = None
+    target_lang: str | None = None
 
     def __post_init__(self, **kwargs):
+        super().__post_init__(**kwargs)  # first: it sets the fields given by the names of `attribute_map`
         if self.decoder_vocab_size is None:
             self.decoder_vocab_size = self.vocab_size
         if self.init_std is None:
-            self.init_std = 0.02 if self.initializer == "normal" else max(self.d_model, 1) ** -0.5
-        super().__post_init__(**kwargs)
-
-    def __setattr__(self, name: str, value):
-        super().__setattr__(name, value)
-        if name == "vocab_size" and self.share_encoder_decoder_embeddings:  # `resize_token_embeddings` sets it
-            self.decoder_vocab_size = value
+            self.init_std = 0.02 if self.initializer == "normal" else self.d_model**-0.5
 
     def validate_architecture(self):
         """Part of `@strict` validation."""
-        positive = ("vocab_size", "decoder_vocab_size", "d_model", "encoder_layers", "decoder_layers")
-        heads = ("encoder_attention_heads", "decoder_attention_heads")
-        check_positive(self, (*positive, *heads, "encoder_ffn_dim", "decoder_ffn_dim", "max_position_embeddings"))
-        check_positive(self, tuple(name for name in ("head_dim", "v_head_dim") if getattr(self, name) is not None))
-        for name in heads:
-            if self.head_dim is None and self.d_model % getattr(self, name):
-                raise ValueError(
-                    f"`{name}` ({getattr(self, name)}) does not divide `d_model` ({self.d_model}). "
-                    "Choose a divisor, or set `head_dim`."
-                )
+        for name in ("encoder_attention_heads", "decoder_attention_heads"):
+            check_heads(self, name, "d_model")
         if self.share_encoder_decoder_embeddings and self.decoder_vocab_size != self.vocab_size:
             raise ValueError(
                 f"`share_encoder_decoder_embeddings=True` needs one vocabulary, but `vocab_size` is {self.vocab_size} "
@@ -141,9 +139,26 @@ class ScratchTransformerConfig(PreTrainedConfig):
             )
         check_choice(self, "position_embedding_type", ("learned", "sinusoidal"))
         check_choice(self, "initializer", ("xavier_uniform", "normal"))
-        check_choice(self, "activation_function", ACT2FN)
+        check_choice(self, "is_encoder_decoder", (True,))
+        check_scale(self, "layer_norm_eps", "init_std")
         check_token_ids(self, ("pad_token_id",), min(self.vocab_size, self.decoder_vocab_size))
         check_token_ids(self, ("bos_token_id", "eos_token_id", "decoder_start_token_id"), self.decoder_vocab_size)
+        sizes = ("vocab_size", "decoder_vocab_size", "d_model", "head_dim", "v_head_dim", "max_position_embeddings")
+        heads = ("encoder_attention_heads", "decoder_attention_heads")
+        check_size(self, ("encoder_layers", "decoder_layers"), (*sizes, *heads, "encoder_ffn_dim", "decoder_ffn_dim"))
+
+    def count_weights(self) -> int:
+        """How many numbers the model with its head holds: parameters and tables of positions."""
+        width = self.d_model
+        encoder_layer = count_attention_weights(self, self.encoder_attention_heads) + 4 * width
+        encoder_layer += count_feed_forward_weights(width, self.encoder_ffn_dim)
+        decoder_layer = 2 * count_attention_weights(self, self.decoder_attention_heads) + 6 * width
+        decoder_layer += count_feed_forward_weights(width, self.decoder_ffn_dim)
+        layers = self.encoder_layers * encoder_layer + self.decoder_layers * decoder_layer
+        tables = self.vocab_size + 2 * self.max_position_embeddings
+        tables += self.decoder_vocab_size * (not self.share_encoder_decoder_embeddings)
+        tables += self.decoder_vocab_size * (not self.tie_word_embeddings)
+        return tables * width + layers + 4 * width * self.norm_first + self.decoder_vocab_size * self.lm_head_bias
 
 
 # every saved folder then holds these files, and loads without this package through `trust_remote_code=True`

@@ -9,46 +9,17 @@ from functools import partial
 
 import torch
 from torch import nn
-from transformers.activations import ACT2FN
 from transformers.cache_utils import Cache, EncoderDecoderCache
 from transformers.generation import GenerationConfig
 
-from .layers import FeedForward, MultiHeadAttention, ScratchPreTrainedModel, SinusoidalPositionalEmbedding
-
-PLAIN_MODULES = {nn.Linear, nn.LayerNorm, nn.Embedding, nn.Identity, nn.ModuleList, nn.ReLU}
-PLAIN_MODULES |= {type(ACT2FN[name]) for name in ("gelu", "gelu_pytorch_tanh", "silu")}
-PLAIN_MODULES |= {SinusoidalPositionalEmbedding, MultiHeadAttention, FeedForward}
-
-
-def is_plain(model: ScratchPreTrainedModel) -> bool:
-    """Whether an `IncrementalDecoder` can stand in for the model: on a CPU, in float32 or float64, with "sdpa", with
-    values as wide as keys, and no hooks, adapters, shards or quantised weights.
-    """
-
-    def is_plain_module(module: nn.Module) -> bool:
-        own = type(module) in PLAIN_MODULES or type(module).__module__ == type(model).__module__
-        hooks = "forward" in vars(module) or module._compiled_call_impl or module._forward_hooks
-        weights = [weight for weight in module._parameters.values() if weight is not None]
-        return (
-            own
-            and not (hooks or module._forward_pre_hooks)
-            and getattr(module, "v_head_dim", None) == getattr(module, "head_dim", None)
-            and all(type(weight) is nn.Parameter and weight.device.type == "cpu" for weight in weights)
-        )
-
-    return (
-        not model.training
-        and model.dtype in (torch.float32, torch.float64)
-        and model.config._attn_implementation == "sdpa"
-        and all(is_plain_module(module) for module in model.modules())
-    )
+from .base import ScratchPreTrainedModel
 
 
 class IncrementalDecoder:
     """The decoder of a model after a prompt, of which each row goes on in `num_beams` ways.
 
     Args:
-        model: a ScratchGPTForCausalLM or ScratchTransformerForConditionalGeneration that `is_plain`.
+        model: a model with a head for which `can_decode_incrementally`.
         past_key_values: the cache that the model's `forward` filled with the prompt, (batch, heads, length, head_dim).
         position: of the next token, (batch,).
         prompt_mask: (batch, prompt length), 0 on padding.
@@ -66,11 +37,12 @@ class IncrementalDecoder:
         num_beams: int,
         max_new_tokens: int,
     ):
-        self.stack = model.model.decoder if model.config.is_encoder_decoder else model.model
+        self.is_encoder_decoder = model.config.is_encoder_decoder
+        self.stack = model.model.decoder if self.is_encoder_decoder else model.model
         self.norm, self.lm_head = _norm(self.stack.norm), _linear(model.lm_head)
         self.num_beams, self.position = num_beams, position
         self.length = prompt_mask.shape[1]  # slots in use: those of the prompt, then one a beam and step
-        slots, dtype = self.length + num_beams * max_new_tokens, model.lm_head.weight.dtype
+        slots = self.length + num_beams * max_new_tokens
         prompt, source = past_key_values, None
         if isinstance(past_key_values, EncoderDecoderCache):
             prompt, source = past_key_values.self_attention_cache, past_key_values.cross_attention_cache
@@ -78,14 +50,15 @@ class IncrementalDecoder:
         for i, layer in enumerate(self.stack.layers):
             cross = None if source is None else (source.layers[i].keys, source.layers[i].values)
             self.layers.append(_Layer(layer, prompt.layers[i].keys, prompt.layers[i].values, cross, slots))
-        # added to the scores: (batch, 1, num_beams or 1, slots or source length), 0 where a beam may look
-        hidden = torch.finfo(dtype).min
+        # added to the scores: (batch, 1, num_beams or 1, slots or source length), 0 where a beam may look, else -inf:
+        # a query that sees no key at all gets zeros, as with the boolean masks of the model's own `forward`
+        empty = model.lm_head.weight.new_empty(0)
         self.mask = self.source_mask = None
         if num_beams > 1 or not prompt_mask.all():
-            self.mask = torch.full((len(prompt_mask), 1, num_beams, slots), hidden, dtype=dtype)
+            self.mask = empty.new_full((len(prompt_mask), 1, num_beams, slots), -torch.inf)
             self.mask[..., : self.length].masked_fill_(prompt_mask.bool()[:, None, None], 0.0)
         if source_mask is not None and not source_mask.all():
-            self.source_mask = torch.zeros(source_mask.shape, dtype=dtype).masked_fill_(source_mask == 0, hidden)
+            self.source_mask = empty.new_zeros(source_mask.shape).masked_fill_(source_mask == 0, -torch.inf)
             self.source_mask = self.source_mask[:, None, None]
 
     @torch.inference_mode()
@@ -97,7 +70,7 @@ class IncrementalDecoder:
         self.length += self.num_beams
         position = nn.functional.embedding(self.position, stack.embed_positions.weight)[:, None]
         x = nn.functional.embedding(tokens, stack.embed_tokens.weight)
-        x = x * stack.embed_scale + position if hasattr(stack, "embed_scale") else stack.embed_norm(x + position)
+        x = x * stack.embed_scale + position if self.is_encoder_decoder else stack.embed_norm(x + position)
         self.position = self.position + 1
         x = x.flatten(0, 1)
         for layer in self.layers:
@@ -139,15 +112,18 @@ def beam_search(
     pad, eos = generation_config._pad_token_tensor, generation_config._eos_token_tensor
     # if the best all end, enough others must be there to go on with
     num_candidates = max(2, 1 + (0 if eos is None else len(eos))) * num_beams
-    best = torch.arange(num_candidates) < num_beams  # only they may end: the others were worse than a running beam
+    # only the best `num_beams` candidates may end: the rest rank below them
+    best = torch.arange(num_candidates, device=prompts.device) < num_beams
     fill = -1 if eos is None else int(pad or eos[0])
-    running = torch.full((len(prompts), num_beams, max_length), fill)
+    running = prompts.new_full((len(prompts), num_beams, max_length), fill, dtype=torch.long)
     running[:, :, :length] = prompts[:, None]
-    running_scores = torch.tensor([0.0] + [-1e9] * (num_beams - 1)).repeat(len(prompts), 1)  # all begin alike
+    running_scores = torch.zeros(len(prompts), num_beams, dtype=torch.float, device=prompts.device)
+    running_scores[:, 1:] = -1e9  # all begin alike
     ended, ended_scores = running.clone(), torch.full_like(running_scores, -1e9)
     ended_lengths = torch.zeros_like(running_scores, dtype=torch.long)
-    results, lengths, rows = ended.clone(), ended_lengths.clone(), torch.arange(len(prompts))
-    over = torch.zeros(len(prompts), dtype=torch.bool)
+    results, lengths = ended.clone(), ended_lengths.clone()
+    rows = torch.arange(len(prompts), device=prompts.device)
+    over = torch.zeros_like(rows, dtype=torch.bool)
     logits = logits[:, None].expand(-1, num_beams, -1)
     for current in range(length, max_length):
         log_p, ids = logits.float().log_softmax(-1).topk(min(num_candidates, logits.shape[-1]))
@@ -202,7 +178,7 @@ class _Layer:
 
     def __init__(self, layer: nn.Module, keys: torch.Tensor, values: torch.Tensor, source: tuple | None, slots: int):
         self_attn, self.norm_first = layer.self_attn, layer.norm_first
-        self.scale, self.heads, self.head_dim = self_attn.scaling, keys.shape[1], self_attn.head_dim
+        self.scale, self.heads = self_attn.scaling, keys.shape[1]
         self.qkv = _linear(self_attn.q_proj, self_attn.k_proj, self_attn.v_proj)
         self.output = _linear(self_attn.o_proj)
         self.fc1, self.activation = _linear(layer.feed_forward.fc1), layer.feed_forward.activation.forward
@@ -213,12 +189,13 @@ class _Layer:
         ]
         self.source = source
         if source is not None:
+            self.cross_scale = layer.cross_attn.scaling
             self.cross_query, self.cross_output = _linear(layer.cross_attn.q_proj), _linear(layer.cross_attn.o_proj)
             self.sublayers.insert(1, (self.attend_to_source, _norm(layer.cross_attn_norm)))
         self.memory = _buffer(torch.stack((keys, values)), keys.shape[2], slots)
 
     def attend(self, x: torch.Tensor, decoder: IncrementalDecoder) -> torch.Tensor:
-        states = self.qkv(x).view(-1, decoder.num_beams, 3, self.heads, self.head_dim).permute(2, 0, 3, 1, 4)
+        states = self.qkv(x).view(-1, decoder.num_beams, 3, self.heads, self.memory.shape[-1]).permute(2, 0, 3, 1, 4)
         self.memory.narrow(3, decoder.length - decoder.num_beams, decoder.num_beams).copy_(states[1:])
         keys, values = self.memory.narrow(3, 0, decoder.length).unbind()
         mask = None if decoder.mask is None else decoder.mask[..., : decoder.length]
@@ -226,9 +203,10 @@ class _Layer:
         return self.output(context.transpose(1, 2).reshape(len(x), -1))
 
     def attend_to_source(self, x: torch.Tensor, decoder: IncrementalDecoder) -> torch.Tensor:
-        query = self.cross_query(x).view(-1, decoder.num_beams, self.heads, self.head_dim).transpose(1, 2)
+        heads, head_dim = self.source[0].shape[1], self.source[0].shape[3]
+        query = self.cross_query(x).view(-1, decoder.num_beams, heads, head_dim).transpose(1, 2)
         context = nn.functional.scaled_dot_product_attention(
-            query, *self.source, decoder.source_mask, scale=self.scale
+            query, *self.source, decoder.source_mask, scale=self.cross_scale
         )
         return self.cross_output(context.transpose(1, 2).reshape(len(x), -1))
 

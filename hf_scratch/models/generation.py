@@ -2,6 +2,7 @@
 """What our models add to transformers' `generate()`: what happens at the last position, and a faster way there."""
 
 import math
+from operator import index
 
 import torch
 from torch import nn
@@ -10,12 +11,70 @@ from transformers.generation import (
     GenerationConfig,
     GenerationMixin,
     GenerationMode,
+    LogitsProcessor,
     LogitsProcessorList,
     MaxLengthCriteria,
     StoppingCriteriaList,
 )
+from transformers.utils.import_utils import is_torchdynamo_compiling
 
-from .decoding import IncrementalDecoder, beam_search, is_plain
+from .base import check_inputs
+from .decoding import IncrementalDecoder, beam_search
+from .known_modules import can_decode_incrementally
+from .unmodified import is_original, remember
+
+MAX_LOG_LENGTH_FACTOR = math.log(torch.finfo(torch.float32).max)
+# of these the decoder's loops know what they do without calling them
+CRITERIA = (EosTokenCriteria, MaxLengthCriteria)
+remember(*CRITERIA, also={"__call__"})
+
+
+def check_options(options: dict, vocab_size: int) -> None:
+    """Check what transformers takes as it comes and fails on later, or never.
+
+    Raises:
+        ValueError: naming the option, its value and what it may be.
+    """
+    for name in ("num_beams", "num_return_sequences", "max_new_tokens", "max_length", "min_new_tokens", "min_length"):
+        value, is_count = options.get(name, 1), name.startswith("num_")
+        if (is_count and not (_is_whole(value) and value >= 1)) or not (value is None or _is_whole(value)):
+            raise ValueError(f"`{name}` is {value!r}, but must be a whole number{' from 1 on' if is_count else ''}.")
+    penalty = options.get("length_penalty", 1.0)
+    if options.get("num_beams", 1) > 1 and not _is_finite(penalty):
+        raise ValueError(f"`length_penalty` is {penalty!r}, but must be a finite number; usual are 0.6 to 2.")
+    for name in ("eos_token_id", "pad_token_id", "bos_token_id", "decoder_start_token_id"):
+        _list_token_ids(name, options.get(name))
+    for name in ("forced_bos_token_id", "forced_eos_token_id"):
+        for token_id in _list_token_ids(name, options.get(name)):
+            if not 0 <= token_id < vocab_size:
+                raise ValueError(
+                    f"`{name}` is {token_id}, outside the vocabulary: choose one of 0 to {vocab_size - 1}, or None."
+                )
+
+
+def _is_finite(value: object) -> bool:
+    try:
+        return math.isfinite(value)
+    except TypeError:
+        return False
+
+
+def _is_whole(value: object) -> bool:
+    try:
+        index(value)  # Python's integers, numpy's and a tensor of one
+    except TypeError:
+        return False
+    return True
+
+
+def _list_token_ids(name: str, value: object) -> list[int]:
+    token_ids = value.tolist() if hasattr(value, "tolist") else value
+    token_ids = list(token_ids) if isinstance(token_ids, (list, tuple)) else [token_ids]
+    if value is None:
+        return []
+    if not token_ids or not all(_is_whole(token_id) for token_id in token_ids):
+        raise ValueError(f"`{name}` is {value!r}, but must be a token's id, a list of at least one, or None.")
+    return token_ids
 
 
 class ScratchGenerationMixin(GenerationMixin):
@@ -23,8 +82,11 @@ class ScratchGenerationMixin(GenerationMixin):
 
     The latter gives the same tokens. It leaves to transformers what it does not know: when more than the tokens is
     asked for (`return_dict_in_generate`), a cache is given or chosen (`cache_implementation="dynamic"` is always
-    transformers' way), beams are sampled or their scores processed, or the model has hooks, adapters, shards or
-    quantised weights.
+    transformers' way), beams are sampled or their scores processed, or anything about the model is not as its class
+    made it (a subclass, hooks, adapters, patches, shards, quantised weights).
+
+    A class that mixes this in sets `decoded_classes`: its base model, the stack that decodes if that is a part of it,
+    and the stack's layer. Their code is what the decoder computes; a subclass has to set it anew.
 
     By default it refuses, before the first token, to go past `max_position_embeddings`. With `slide_window=True`, as
     an argument or an entry of a `GenerationConfig`, it goes on: the next token is then predicted from the last
@@ -32,11 +94,22 @@ class ScratchGenerationMixin(GenerationMixin):
     all have other positions than before, so that no cache holds: a step costs a whole forward pass from there on.
 
     Raises:
-        ValueError: generation could pass the last position; or `slide_window=True` meets `inputs_embeds` or assisted
-            generation, which need the earlier tokens' cache.
+        ValueError: an option has no meaning (see `check_options`); generation could pass the last position; or
+            `slide_window=True` meets `inputs_embeds` or assisted generation, which need the earlier tokens' cache.
     """
 
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        if classes := vars(cls).get("decoded_classes"):
+            remember(cls, *classes)
+
     def _prepare_generation_config(self, generation_config: GenerationConfig | None, **kwargs):
+        # as in transformers, an argument counts before a config's entry, and only there None stands for the default
+        options = dict(kwargs)
+        for config in (generation_config, self.generation_config):
+            entries = {} if config is None else vars(config)
+            options = {name: value for name, value in entries.items() if value is not None} | options
+        check_options(options, getattr(self.config, "decoder_vocab_size", self.config.vocab_size))
         slide_window = kwargs.pop("slide_window", None)
         generation_config, model_kwargs = super()._prepare_generation_config(generation_config, **kwargs)
         if slide_window is None:
@@ -63,6 +136,12 @@ class ScratchGenerationMixin(GenerationMixin):
             generation_config, has_default_max_length=has_default_max_length, **kwargs
         )
         longest, length = self.config.max_position_embeddings, kwargs["input_ids_length"]
+        penalty, max_new_tokens = generation_config.length_penalty, generation_config.max_length - length
+        if generation_config.num_beams > 1 and abs(penalty) * math.log(max(max_new_tokens, 1)) > MAX_LOG_LENGTH_FACTOR:
+            raise ValueError(
+                f"`length_penalty` is {penalty!r}: beam search divides scores by length ** length_penalty, beyond the "
+                f"range of float32 for {max_new_tokens} new tokens. Usual are 0.6 to 2."
+            )
         # the last token that is generated is never read, so it needs no position
         if generation_config.max_length <= longest + 1:
             return generation_config
@@ -80,29 +159,26 @@ class ScratchGenerationMixin(GenerationMixin):
             )
         return generation_config
 
-    def _prepare_cache_for_generation(self, generation_config: GenerationConfig, model_kwargs: dict, *args, **kwargs):
-        generation_config.cache_is_own = model_kwargs.get("past_key_values") is None
-        return super()._prepare_cache_for_generation(generation_config, model_kwargs, *args, **kwargs)
-
     def _start_decoder(
         self, input_ids: torch.LongTensor, generation_config: GenerationConfig, num_beams: int, **model_kwargs
     ) -> tuple[IncrementalDecoder, torch.Tensor] | None:
         """A decoder that has read the prompts (batch, length), and the next logits (batch, vocabulary); or None."""
         known = {"attention_mask", "position_ids", "past_key_values", "use_cache", "encoder_outputs", "logits_to_keep"}
-        if generation_config.max_length <= self.config.max_position_embeddings + 1:
-            known.add("slide_window")  # it will not come to that
-        mask = model_kwargs.get("attention_mask")
+        longest = self.config.max_position_embeddings
+        if generation_config.max_length <= longest + 1:
+            known.add("slide_window")  # this length never reaches the window's edge
+        mask, cache = model_kwargs.get("attention_mask"), model_kwargs.get("past_key_values")
         if not (
             generation_config.use_cache
             and generation_config.cache_implementation is None
-            and generation_config.cache_is_own
             and generation_config.prefill_chunk_size is None
-            and not generation_config.return_dict_in_generate
-            and not generation_config.is_assistant
+            and not (generation_config.return_dict_in_generate or generation_config.is_assistant)
+            and not getattr(cache, "_is_user_defined", False)
             and known.issuperset(model_kwargs)
-            and input_ids.shape[1] > 0
-            and (mask is None or mask.dim() == 2)
-            and is_plain(self)
+            and input_ids.device.type == "cpu"
+            and input_ids.numel() > 0
+            and not (torch.is_grad_enabled() or torch.is_autocast_enabled("cpu") or is_torchdynamo_compiling())
+            and can_decode_incrementally(self, cache)
         ):
             return None
         prompts, mask = input_ids[::num_beams], None if mask is None else mask[::num_beams]
@@ -110,18 +186,23 @@ class ScratchGenerationMixin(GenerationMixin):
         if self.config.is_encoder_decoder:
             states = model_kwargs["encoder_outputs"][0][::num_beams]
             inputs |= {"decoder_input_ids": prompts, "encoder_outputs": (states,)}
-            source_mask = torch.ones(states.shape[:2]) if mask is None else mask
+            source_mask = states.new_ones(states.shape[:2]) if mask is None else mask
             position = prompt_mask.sum(-1)
+            has_known_shapes = len(states) == len(prompts) and source_mask.shape == states.shape[:2]
         else:
             prompt_mask = prompt_mask if mask is None else mask
             positions = model_kwargs.get("position_ids")
             if positions is None:
                 positions = (prompt_mask.long().cumsum(-1) - 1).clamp(min=0)
-            positions = positions.expand(len(input_ids), -1)[::num_beams]
+            elif positions.shape == input_ids.shape:
+                positions = positions[::num_beams]
             inputs |= {"input_ids": prompts, "position_ids": positions}
-            position = positions[:, -1] + 1
-        outputs = self(**inputs, use_cache=True, logits_to_keep=1)
+            position = positions[..., -1] + 1
+            has_known_shapes = prompt_mask.shape == positions.shape == prompts.shape
         max_new_tokens = generation_config.max_length - prompts.shape[1]
+        if not has_known_shapes or int(position.max()) + max_new_tokens > longest + 1:
+            return None
+        outputs = self(**inputs, use_cache=True, logits_to_keep=1, return_dict=True)
         decoder = IncrementalDecoder(
             self, outputs.past_key_values, position, prompt_mask, source_mask, num_beams, max_new_tokens
         )
@@ -137,7 +218,12 @@ class ScratchGenerationMixin(GenerationMixin):
         streamer=None,
         **model_kwargs,
     ):
-        started = None if synced_gpus else self._start_decoder(input_ids, generation_config, 1, **model_kwargs)
+        known = [c for c in stopping_criteria if type(c) in CRITERIA and is_original(type(c))]
+        ends = [criterion.eos_token_id for criterion in known if type(criterion) is EosTokenCriteria]
+        limit = min((c.max_length for c in known if type(c) is MaxLengthCriteria), default=math.inf)
+        started = None
+        if not synced_gpus and limit <= generation_config.max_length:
+            started = self._start_decoder(input_ids, generation_config, 1, **model_kwargs)
         if started is None:
             return super()._sample(
                 input_ids,
@@ -149,38 +235,46 @@ class ScratchGenerationMixin(GenerationMixin):
                 **model_kwargs,
             )
         decoder, logits = started
-        pad_token_id = generation_config._pad_token_tensor
-        ends = [criterion.eos_token_id for criterion in stopping_criteria if hasattr(criterion, "eos_token_id")]
-        limits = [criterion.max_length for criterion in stopping_criteria if isinstance(criterion, MaxLengthCriteria)]
-        others = any(not isinstance(c, (MaxLengthCriteria, EosTokenCriteria)) for c in stopping_criteria)
-        unfinished = torch.ones(len(input_ids), dtype=torch.long)
-        rows = torch.arange(len(input_ids))  # those that the decoder still holds
+        vocab_size, pad_token_id = logits.shape[-1], generation_config._pad_token_tensor
+        pads = any(hasattr(criterion, "eos_token_id") for criterion in stopping_criteria)
+        # a processor of the caller's may look at the scores of finished rows too
+        drops = pads and all(
+            type(processor).__module__ == LogitsProcessor.__module__ for processor in logits_processor
+        )
+        may_leave_vocabulary = len(logits_processor) or (pads and not 0 <= int(pad_token_id) < vocab_size)
+        unfinished = torch.ones_like(input_ids[:, 0], dtype=torch.long)
+        rows = torch.arange(len(input_ids), device=input_ids.device)  # those that the decoder still holds
         while True:
             scores = logits_processor(input_ids, logits.to(copy=True, dtype=torch.float32))
             if generation_config.do_sample:
                 tokens = torch.multinomial(nn.functional.softmax(scores, dim=-1), num_samples=1).squeeze(1)
+            elif len(logits_processor):
+                tokens = torch.argmax(scores, dim=-1)
             else:
-                tokens = torch.from_numpy(scores.numpy().argmax(-1))  # a tenth of torch's time for one row
-            if ends:
+                tokens = torch.from_numpy(scores.numpy().argmax(-1))  # a tenth of torch's time
+            if pads:
                 tokens = tokens * unfinished + pad_token_id * (1 - unfinished)
             input_ids = torch.cat([input_ids, tokens[:, None]], dim=-1)
-            if streamer is not None:
-                streamer.put(tokens)
-            if others:
+            if len(known) < len(stopping_criteria):
                 unfinished = unfinished & ~stopping_criteria(input_ids, None)
             for end in ends:
                 unfinished = unfinished & ~torch.isin(tokens, end)
-            if input_ids.shape[1] >= min(limits, default=math.inf) or not unfinished.any():
+            if streamer is not None:
+                streamer.put(tokens)
+            if input_ids.shape[1] >= limit or not unfinished.any():
                 break
-            if ends and 4 * unfinished.sum() < 3 * len(rows):  # a quarter has ended: worth a copy of the others
+            if drops and 4 * unfinished.sum() < 3 * len(rows):  # a quarter has ended: worth a copy of the others
                 kept = unfinished[rows].nonzero()[:, 0]
                 decoder.keep(kept)
                 rows = rows[kept]
+            tokens = input_ids[:, -1:]  # a criterion may have changed them in place
+            if may_leave_vocabulary:
+                check_inputs(self.config, False, tokens, vocab_size)
             if len(rows) == len(tokens):
-                logits = decoder.step(tokens[:, None])[:, 0]
+                logits = decoder.step(tokens)[:, 0]
             else:
                 logits = logits.clone()  # those of finished rows do not matter
-                logits[rows] = decoder.step(tokens[rows, None])[:, 0]
+                logits[rows] = decoder.step(tokens[rows])[:, 0]
         if streamer is not None:
             streamer.end()
         return input_ids
@@ -194,15 +288,16 @@ class ScratchGenerationMixin(GenerationMixin):
         synced_gpus: bool = False,
         **model_kwargs,
     ):
-        num_beams = generation_config.num_beams
-        is_usual = not (synced_gpus or generation_config.do_sample or len(logits_processor)) and all(
-            (isinstance(criterion, MaxLengthCriteria) and criterion.max_length == generation_config.max_length)
-            or (
-                isinstance(criterion, EosTokenCriteria)
-                and torch.equal(criterion.eos_token_id, generation_config._eos_token_tensor)
-            )
-            for criterion in stopping_criteria
-        )
+        num_beams, eos = generation_config.num_beams, generation_config._eos_token_tensor
+        is_usual = not (synced_gpus or generation_config.do_sample or generation_config.low_memory)
+        is_usual = is_usual and not len(logits_processor)
+        for criterion in stopping_criteria:
+            if type(criterion) is MaxLengthCriteria:
+                is_usual = is_usual and criterion.max_length == generation_config.max_length
+            else:
+                is_usual = is_usual and type(criterion) is EosTokenCriteria and eos is not None
+                is_usual = is_usual and torch.equal(criterion.eos_token_id, eos)
+            is_usual = is_usual and is_original(type(criterion))
         started = self._start_decoder(input_ids, generation_config, num_beams, **model_kwargs) if is_usual else None
         if started is None:
             return super()._beam_search(

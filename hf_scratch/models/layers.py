@@ -4,16 +4,15 @@
 Shapes are written as (batch, length, width); `heads * head_dim` need not equal the width.
 """
 
-import sys
 from collections.abc import Callable
 
 import torch
 from torch import nn
-from transformers import initialization as init
 from transformers.activations import ACT2FN
 from transformers.cache_utils import Cache, EncoderDecoderCache
 from transformers.configuration_utils import PreTrainedConfig
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, PreTrainedModel
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils.import_utils import is_torchdynamo_compiling
 
 from .cpu import LEVELS, DropoutAttention, apply_dropout
@@ -82,7 +81,7 @@ def sdpa_training_forward(
         if attention_mask is not None and attention_mask.dtype != torch.bool:
             attention_mask = attention_mask.float()
     with torch.autocast("cpu", enabled=False):
-        context, _ = ALL_ATTENTION_FUNCTIONS["sdpa"](
+        context, _ = sdpa_attention_forward(
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
         )
     return context.to(dtype), None
@@ -147,8 +146,10 @@ class MultiHeadAttention(nn.Module):
         attention_interface = ALL_ATTENTION_FUNCTIONS.get_interface(
             self.config._attn_implementation, eager_attention_forward
         )
-        if self.training and query.device.type == "cpu" and self.config._attn_implementation == "sdpa":
-            attention_interface = sdpa_training_forward
+        if self.training and query.device.type == "cpu" and attention_interface is sdpa_attention_forward:
+            attention_interface = (
+                sdpa_training_forward  # but a function of the user's, registered as "sdpa", is called
+            )
         context, weights = attention_interface(
             self,
             query,
@@ -249,96 +250,8 @@ class SinusoidalPositionalEmbedding(nn.Module):
         return nn.functional.embedding(position_ids, self.weight)
 
 
-class ScratchPreTrainedModel(PreTrainedModel):
-    """What both models promise to transformers."""
-
-    base_model_prefix = "model"
-    supports_gradient_checkpointing = True
-    _skip_keys_device_placement = ["past_key_values"]
-    _supports_sdpa = True
-    _supports_flash_attn = True
-    _supports_flex_attn = True
-    _supports_attention_backend = True
-    _can_compile_fullgraph = True
-
-    @torch.no_grad()
-    def _init_weights(self, module: nn.Module):
-        super()._init_weights(module)  # normal weights, zero biases and padding rows, unit LayerNorms
-        if isinstance(module, SinusoidalPositionalEmbedding):
-            init.copy_(module.weight, module.make_table())
-
-    @classmethod
-    def from_pretrained(cls, *args, use_safetensors: bool = True, **kwargs):
-        """Load as any model of transformers, but pickles (`pytorch_model.bin`) only by `use_safetensors=False`."""
-        return super().from_pretrained(*args, use_safetensors=use_safetensors, **kwargs)
-
-    def save_pretrained(self, *args, **kwargs):
-        """Save as any model of transformers, with the code beside the weights, for `trust_remote_code=True`."""
-        module = sys.modules[type(self).__module__]
-        # by itself, transformers names this class alone: AutoModel would not load what AutoModelForCausalLM saved
-        self.config.auto_map = {
-            model_class._auto_class: f"{module.__name__.split('.')[-1]}.{model_class.__name__}"
-            for model_class in vars(module).values()
-            if getattr(model_class, "_auto_class", None) and model_class.__module__ == module.__name__
-        }
-        super().save_pretrained(*args, **kwargs)
-
-
 def make_position_embedding(position_embedding_type: str, num_positions: int, width: int) -> nn.Module:
     """Positions that are "learned" (GPT) or "sinusoidal" (section 3.5): (batch, length) to (batch, length, width)."""
     if position_embedding_type == "learned":
         return nn.Embedding(num_positions, width)
     return SinusoidalPositionalEmbedding(num_positions, width)
-
-
-def make_position_ids(
-    config: PreTrainedConfig,
-    inputs_embeds: torch.Tensor,
-    position_ids: torch.Tensor | None,
-    past_key_values: Cache | None,
-) -> torch.Tensor:
-    """Positions (batch or 1, length): those given, or 0, 1, ... on from where the cache ends.
-
-    Raises:
-        ValueError: the tokens, and those of the cache before them, need more than `max_position_embeddings`.
-    """
-    length, longest = inputs_embeds.shape[1], config.max_position_embeddings
-    # a StaticCache's length is a tensor: no Python branch on it, and its own size bounds it
-    past_length = past_key_values.get_seq_length() if past_key_values is not None else 0
-    end = length + past_length if isinstance(past_length, int) else 0
-    if position_ids is None:
-        position_ids = (torch.arange(length, device=inputs_embeds.device) + past_length).unsqueeze(0)
-    elif not is_torchdynamo_compiling():  # packed or left-padded rows count from 0 within a row
-        end = int(position_ids.max()) + 1 if position_ids.device.type == "cpu" and position_ids.numel() else 0
-    if not is_torchdynamo_compiling() and end > longest:
-        raise ValueError(
-            f"The input is {end} tokens long, but `max_position_embeddings` of this model is {longest}. Shorten "
-            "the input (`truncation=True` in the tokenizer), generate fewer tokens, or train a model with more "
-            "positions."
-        )
-    return position_ids
-
-
-def slice_logits(hidden_states: torch.Tensor, logits_to_keep: int | torch.Tensor) -> torch.Tensor:
-    """The positions to compute logits for: the last `logits_to_keep` ones (0: all), or those of a 1-d index tensor."""
-    kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) and logits_to_keep else logits_to_keep
-    return hidden_states if isinstance(kept, int) else hidden_states[:, kept, :]
-
-
-def check_inputs(
-    config: PreTrainedConfig, inputs_embeds_given: bool, input_ids: torch.Tensor | None, vocab_size: int
-) -> None:
-    """Raise ValueError unless exactly one input is given and its ids are in the vocabulary.
-
-    The ids are read on the CPU only: on an accelerator the look would wait for the device at each step.
-    """
-    if (input_ids is not None) == inputs_embeds_given:
-        raise ValueError("You must specify exactly one of `input_ids` or `inputs_embeds` (or their `decoder_` forms).")
-    if input_ids is None or input_ids.device.type != "cpu" or input_ids.numel() == 0 or is_torchdynamo_compiling():
-        return
-    low, high = (int(x) for x in input_ids.aminmax())
-    if low < 0 or high >= vocab_size:
-        raise ValueError(
-            f"Token id {low if low < 0 else high} is outside the vocabulary of {vocab_size} tokens of this "
-            f"{config.model_type} model (ids 0 to {vocab_size - 1}). Does the tokenizer belong to the model?"
-        )

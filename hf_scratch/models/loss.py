@@ -5,8 +5,12 @@ import torch
 from torch import nn
 from transformers.utils.import_utils import is_torchdynamo_compiling
 
+from .unmodified import are_dense, are_unmodified, remember
+
 # what the heads' `forward` passes on to `linear_cross_entropy`; in its signature, Trainer would take some for labels
 LOSS_OPTIONS = ("label_smoothing", "r_drop_alpha")
+
+remember(nn.Linear)
 
 
 def linear_cross_entropy(
@@ -43,7 +47,7 @@ def linear_cross_entropy(
     num_items = kept.sum() if num_items_in_batch is None else num_items_in_batch
     if labels.device.type == "cpu" and not is_torchdynamo_compiling():  # an accelerator would have to be waited for
         hidden_states, labels = hidden_states[kept], labels[kept]
-    if _is_plain(lm_head, hidden_states.device):
+    if _has_its_weights_at_hand(lm_head, hidden_states.device):
         weight, bias = lm_head.weight, lm_head.bias
         with_gradient = torch.is_grad_enabled()
         return _LinearCrossEntropy.apply(
@@ -58,15 +62,12 @@ def linear_cross_entropy(
     return loss / (num_items.to(loss.device) if torch.is_tensor(num_items) else num_items)
 
 
-def _is_plain(lm_head: nn.Module, device: torch.device) -> bool:
-    weight = getattr(lm_head, "weight", None)
+def _has_its_weights_at_hand(lm_head: nn.Module, device: torch.device) -> bool:
     return (
         type(lm_head) is nn.Linear
-        and type(weight) is nn.Parameter
-        and len(weight) == lm_head.out_features
-        and weight.device == device
-        and "forward" not in vars(lm_head)
-        and not (lm_head._forward_hooks or lm_head._forward_pre_hooks)
+        and are_unmodified([lm_head])
+        and are_dense([lm_head], device)
+        and len(lm_head.weight) == lm_head.out_features
     )
 
 

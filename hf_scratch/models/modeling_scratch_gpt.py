@@ -16,19 +16,11 @@ from transformers.utils import TransformersKwargs, can_return_tuple
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
+from .base import ScratchPreTrainedModel, check_inputs, make_position_ids, slice_logits
 from .configuration_scratch_gpt import ScratchGPTConfig
 from .cpu import apply_dropout
 from .generation import ScratchGenerationMixin
-from .layers import (
-    FeedForward,
-    MultiHeadAttention,
-    ScratchPreTrainedModel,
-    add_and_norm,
-    check_inputs,
-    make_position_embedding,
-    make_position_ids,
-    slice_logits,
-)
+from .layers import FeedForward, MultiHeadAttention, add_and_norm, make_position_embedding
 from .loss import LOSS_OPTIONS, linear_cross_entropy
 
 
@@ -66,6 +58,11 @@ class ScratchGPTPreTrainedModel(ScratchPreTrainedModel):
     """What transformers may do with the model."""
 
     config: ScratchGPTConfig
+    auto_map = {
+        "AutoConfig": "configuration_scratch_gpt.ScratchGPTConfig",
+        "AutoModel": "modeling_scratch_gpt.ScratchGPTModel",
+        "AutoModelForCausalLM": "modeling_scratch_gpt.ScratchGPTForCausalLM",
+    }
     _no_split_modules = ["ScratchGPTLayer"]
     _can_record_outputs = {"hidden_states": ScratchGPTLayer, "attentions": MultiHeadAttention}
 
@@ -149,6 +146,7 @@ class ScratchGPTModel(ScratchGPTPreTrainedModel):
 class ScratchGPTForCausalLM(ScratchGPTPreTrainedModel, ScratchGenerationMixin):
     """ScratchGPT with a head that predicts the next token."""
 
+    decoded_classes = (ScratchGPTModel, ScratchGPTLayer)
     _tied_weights_keys = {"lm_head.weight": "model.embed_tokens.weight"}
     _tp_plan = {"lm_head": "colwise_gather_output"}
     _pp_plan = {"lm_head": (["hidden_states"], ["logits"])}
@@ -216,8 +214,6 @@ class ScratchGPTForCausalLM(ScratchGPTPreTrainedModel, ScratchGenerationMixin):
         )
 
 
-ScratchGPTModel.register_for_auto_class("AutoModel")
-ScratchGPTForCausalLM.register_for_auto_class("AutoModelForCausalLM")
 # Trainer's label smoothing shifts the labels, and the text-generation pipeline keeps quiet, only for classes named in
 # this table; `AutoModelForCausalLM.register` does not write it
 MODEL_FOR_CAUSAL_LM_MAPPING_NAMES["scratch_gpt"] = "ScratchGPTForCausalLM"

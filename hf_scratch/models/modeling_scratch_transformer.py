@@ -26,19 +26,11 @@ from transformers.utils import TransformersKwargs, can_return_tuple
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
+from .base import ScratchPreTrainedModel, check_inputs, make_position_ids, shift_right, slice_logits
 from .configuration_scratch_transformer import ScratchTransformerConfig
 from .cpu import apply_dropout
 from .generation import ScratchGenerationMixin
-from .layers import (
-    FeedForward,
-    MultiHeadAttention,
-    ScratchPreTrainedModel,
-    add_and_norm,
-    check_inputs,
-    make_position_embedding,
-    make_position_ids,
-    slice_logits,
-)
+from .layers import FeedForward, MultiHeadAttention, add_and_norm, make_position_embedding
 from .loss import LOSS_OPTIONS, linear_cross_entropy
 
 
@@ -78,10 +70,11 @@ class ScratchTransformerDecoderLayer(GradientCheckpointingLayer):
         super().__init__()
         self.norm_first = config.norm_first
         self.dropout = config.dropout
-        num_heads = config.decoder_attention_heads
-        self.self_attn = MultiHeadAttention(config, num_heads, is_causal=True, layer_idx=layer_idx)
+        self.self_attn = MultiHeadAttention(
+            config, config.decoder_attention_heads, is_causal=True, layer_idx=layer_idx
+        )
         self.self_attn_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps)
-        self.cross_attn = MultiHeadAttention(config, num_heads, layer_idx=layer_idx)
+        self.cross_attn = MultiHeadAttention(config, config.decoder_attention_heads, layer_idx=layer_idx)
         self.cross_attn_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps)
         self.feed_forward = FeedForward(
             config.d_model, config.decoder_ffn_dim, config.activation_function, config.activation_dropout
@@ -117,6 +110,11 @@ class ScratchTransformerPreTrainedModel(ScratchPreTrainedModel):
     """Initial weights and what transformers may do with the model."""
 
     config: ScratchTransformerConfig
+    auto_map = {
+        "AutoConfig": "configuration_scratch_transformer.ScratchTransformerConfig",
+        "AutoModel": "modeling_scratch_transformer.ScratchTransformerModel",
+        "AutoModelForSeq2SeqLM": "modeling_scratch_transformer.ScratchTransformerForConditionalGeneration",
+    }
     _no_split_modules = ["ScratchTransformerEncoderLayer", "ScratchTransformerDecoderLayer"]
 
     @torch.no_grad()
@@ -127,9 +125,14 @@ class ScratchTransformerPreTrainedModel(ScratchPreTrainedModel):
 
     def prepare_decoder_input_ids_from_labels(self, labels: torch.LongTensor) -> torch.LongTensor:
         """Labels (batch, length) shifted right behind `decoder_start_token_id`; -100 becomes `pad_token_id`."""
-        start = labels.new_full((labels.shape[0], 1), self.config.decoder_start_token_id)
-        shifted = torch.cat([start, labels[:, :-1]], dim=1)
-        return shifted.masked_fill(shifted == -100, self.config.pad_token_id)
+        return shift_right(self.config, labels)
+
+    def resize_token_embeddings(self, *args, **kwargs) -> nn.Embedding:
+        """Resize the source embedding, and with it a shared target embedding and head. Arguments as transformers'."""
+        resized = super().resize_token_embeddings(*args, **kwargs)
+        if self.config.share_encoder_decoder_embeddings:
+            self.config.decoder_vocab_size = self.config.vocab_size
+        return resized
 
     def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:
         # transformers ties nothing unless `tie_word_embeddings`; sharing source and target is a choice of its own
@@ -348,6 +351,7 @@ class ScratchTransformerModel(ScratchTransformerPreTrainedModel):
 class ScratchTransformerForConditionalGeneration(ScratchTransformerPreTrainedModel, ScratchGenerationMixin):
     """ScratchTransformer with a head over the target vocabulary: translation."""
 
+    decoded_classes = (ScratchTransformerModel, ScratchTransformerDecoder, ScratchTransformerDecoderLayer)
     _tp_plan = {"lm_head": "colwise_gather_output"}
     _fsdp_plan = {"lm_head": "keep_full_weight"}
 
@@ -438,9 +442,6 @@ class ScratchTransformerForConditionalGeneration(ScratchTransformerPreTrainedMod
         others = {name: value for name, value in outputs.items() if name != "last_hidden_state"}
         return Seq2SeqLMOutput(loss=loss, logits=logits, **others)
 
-
-ScratchTransformerModel.register_for_auto_class("AutoModel")
-ScratchTransformerForConditionalGeneration.register_for_auto_class("AutoModelForSeq2SeqLM")
 
 __all__ = [
     "ScratchTransformerForConditionalGeneration",

@@ -1,0 +1,67 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""A list of a folder's files with their sizes and SHA-256, written last: a folder that has one was saved whole."""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+MANIFEST = "manifest.json"
+
+
+class DamagedFolderError(ValueError):
+    """A file is missing, or is not what was saved. The message names it."""
+
+
+def write_manifest(folder: str | Path, names: Iterable[str] | None = None, **facts: Any) -> None:
+    """Write the manifest of `folder`, in one step, in place of an earlier one.
+
+    Args:
+        folder: whose files are all written.
+        names: the files to list, relative to the folder. Default: all files, those of subfolders included.
+        facts: kept beside the list, e.g. `step=100`.
+    """
+    folder = Path(folder)
+    if names is None:
+        paths = (path for path in folder.rglob("*") if path.is_file())
+        names = sorted(path.relative_to(folder).as_posix() for path in paths if path.name != MANIFEST)
+    files = {name: {"size": (folder / name).stat().st_size, "sha256": _sha256(folder / name)} for name in names}
+    part = folder / f"{MANIFEST}.part"
+    part.write_text(json.dumps({**facts, "files": files}, indent=1) + "\n", encoding="utf-8")
+    os.replace(part, folder / MANIFEST)
+
+
+def check_manifest(folder: str | Path) -> dict[str, Any] | None:
+    """Compare each listed file with the manifest.
+
+    Returns:
+        The manifest's facts, or None for a folder without a manifest.
+
+    Raises:
+        DamagedFolderError: a file is missing, or has another size or SHA-256.
+    """
+    folder = Path(folder)
+    path = folder / MANIFEST
+    if not path.is_file():
+        return None
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        files = manifest.pop("files")
+        for name, saved in files.items():
+            if not (folder / name).is_file():
+                raise DamagedFolderError(f"{folder / name} is missing")
+            size = (folder / name).stat().st_size
+            if size != saved["size"]:
+                raise DamagedFolderError(f"{folder / name} has {size:,} bytes, but was saved with {saved['size']:,}")
+            if _sha256(folder / name) != saved["sha256"]:
+                raise DamagedFolderError(f"{folder / name} is not what was saved: its SHA-256 differs from {MANIFEST}")
+    except (json.JSONDecodeError, UnicodeDecodeError, AttributeError, KeyError, TypeError) as error:
+        raise DamagedFolderError(f"{path} is damaged ({type(error).__name__}: {error})") from error
+    return manifest
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,288 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""What both models promise transformers: how they are built, loaded and saved, and which inputs they refuse."""
+
+import functools
+import os
+import pickle
+import shutil
+import stat
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from torch import nn
+from transformers import initialization as init
+from transformers.cache_utils import Cache
+from transformers.configuration_utils import PreTrainedConfig
+from transformers.integrations import is_deepspeed_zero3_enabled
+from transformers.modeling_utils import PreTrainedModel
+from transformers.utils import logging
+from transformers.utils.import_utils import is_torchdynamo_compiling
+
+from .configuration_base import ScratchConfig, code_files, describe_size, remove_old_code
+from .layers import SinusoidalPositionalEmbedding
+
+logger = logging.get_logger(__name__)
+
+
+class ScratchPreTrainedModel(PreTrainedModel):
+    """What both models promise to transformers."""
+
+    # for each Auto class, what loads a saved folder without this package: "file.Class"; each family has its own
+    auto_map: dict[str, str] = {}
+    base_model_prefix = "model"
+    supports_gradient_checkpointing = True
+    _skip_keys_device_placement = ["past_key_values"]
+    _supports_sdpa = True
+    _supports_flash_attn = True
+    _supports_flex_attn = True
+    _supports_attention_backend = True
+    _can_compile_fullgraph = True
+
+    def __init__(self, config: ScratchConfig, *args, **kwargs):
+        if getattr(config, "share_encoder_decoder_embeddings", False):
+            config.decoder_vocab_size = config.vocab_size  # people assign `config.vocab_size = len(tokenizer)`
+        config.validate_architecture()  # fields may have been assigned since the config was made
+        check_memory(config)
+        super().__init__(config, *args, **kwargs)
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module):
+        super()._init_weights(module)  # normal weights, zero biases and padding rows, unit LayerNorms
+        if isinstance(module, SinusoidalPositionalEmbedding):
+            init.copy_(module.weight, module.make_table())
+
+    @classmethod
+    @functools.wraps(PreTrainedModel.from_pretrained.__func__, assigned=())  # keeps transformers' signature
+    def from_pretrained(cls, pretrained_model_name_or_path, *args, output_loading_info: bool = False, **kwargs):
+        """Load as any model of transformers, but refuse the weights of another model.
+
+        transformers only reports weights that are missing or not known, and leaves random ones in their place. A
+        caller who passes `output_loading_info=True` or `ignore_mismatched_sizes=True` has asked for that.
+
+        Raises:
+            ValueError: the weights have other names than this model's, are damaged, or are a pickle with code in it.
+        """
+        path = pretrained_model_name_or_path
+        with _held_loading_report() as report:
+            try:
+                model, info = super().from_pretrained(path, *args, output_loading_info=True, **kwargs)
+            except pickle.UnpicklingError:
+                # torch's own message advises `weights_only=False`, which would run the code
+                raise ValueError(
+                    f"The weights in {str(path)!r} are a damaged pickle, or one that holds more than tensors. They "
+                    "are refused, because loading them could run code. Ask their author for safetensors."
+                ) from None
+            except SafetensorError as error:
+                raise ValueError(f"The weights in {str(path)!r} are cut short or damaged: {error}.") from error
+            # quantised weights have other names, and an adapter's loading info is about the adapter alone
+            is_other = getattr(model, "hf_quantizer", None) is not None or model._hf_peft_config_loaded
+            is_asked_for = output_loading_info or kwargs.get("ignore_mismatched_sizes") or kwargs.get("gguf_file")
+            if path is not None and not is_other and not is_asked_for and (problems := _misfits(model, info)):
+                report.clear()  # the error says it
+                raise ValueError(
+                    f"{str(path)!r} does not hold the weights of a {cls.__name__}: {'; '.join(problems)}. Load it by "
+                    f"the class that saved it ({', '.join(model.config.architectures or ['unknown'])}), or pass "
+                    "`output_loading_info=True` to accept random values in place of missing weights."
+                )
+        return (model, info) if output_loading_info else model
+
+    @classmethod
+    def is_remote_code(cls) -> bool:
+        """False, so that transformers leaves copying the code to `save_pretrained`.
+
+        transformers would copy the file of `type(self)`: for a model wrapped by FSDP2, that is torch's.
+        """
+        return False
+
+    def save_pretrained(self, save_directory: str | os.PathLike, is_main_process: bool = True, *args, **kwargs):
+        """Save as any model of transformers, with the code beside the weights, for `trust_remote_code=True`."""
+        is_saving = self.should_save_on_this_rank(is_main_process) and not os.path.isfile(save_directory)
+        if is_saving:
+            os.makedirs(save_directory, exist_ok=True)
+            self._save_code(Path(save_directory))
+        super().save_pretrained(save_directory, is_main_process, *args, **kwargs)
+        if is_saving:
+            share_weights(Path(save_directory))
+
+    def _save_code(self, folder: Path) -> None:
+        """Copy the code of the model into `folder`, and name its classes in the config's `auto_map`.
+
+        A subclass of the user's gets there only by `register_for_auto_class`. Without it, the folder names the class
+        that the subclass is made from: that is what the Auto classes load where this package is installed, and the
+        code of a script or a notebook could not be copied anyway.
+        """
+        bases = type(self).__mro__
+        family = next(base for base in bases if "auto_map" in vars(base))
+        own = next(base for base in bases if not base.__module__.startswith("torch."))  # FSDP2 makes a subclass
+        registered = next((base for base in bases if vars(base).get("_auto_class")), None)
+        self.config.auto_map = dict(self.auto_map)
+        files = code_files(family)
+        if registered is not None and registered.__module__ != "__main__":
+            name = f"{registered.__module__.split('.')[-1]}.{registered.__name__}"
+            self.config.auto_map[registered._auto_class] = name
+            files += [path for path in code_files(registered) if path not in files]
+        elif own.__module__ != family.__module__:
+            logger.warning_once(
+                f"The saved folder's `auto_map` does not name {own.__name__}: the Auto classes load a class of "
+                f"{family.__module__} instead. Load it by {own.__name__}.from_pretrained, or move the class into a "
+                "module and call its `register_for_auto_class`."
+            )
+        remove_old_code(folder, files)
+        for path in files:
+            target = folder / path.name
+            if not (target.is_file() and target.samefile(path)):
+                shutil.copyfile(path, target)
+
+
+def _misfits(model: ScratchPreTrainedModel, info: dict) -> list[str]:
+    """What does not fit between a model and the weights it was loaded from: sentences, none if all is right.
+
+    A head may be missing over a saved base model, and left over when the base is loaded from a model with a head.
+
+    Args:
+        info: transformers' loading info, with `missing_keys` and `unexpected_keys`.
+    """
+    missing, unexpected, base = info["missing_keys"], info["unexpected_keys"], model.base_model_prefix
+    if not hasattr(model, base):
+        inside = {base, *(name for name, _ in model.named_children())}
+        unexpected = [name for name in unexpected if name.split(".")[0] in inside]
+    elif type(model).__name__ not in (model.config.architectures or []):
+        missing = [name for name in missing if name.startswith(f"{base}.")]
+    problems = []
+    for kind, names in (("missing", sorted(missing)), ("not known", sorted(unexpected))):
+        if names:
+            more = f" and {len(names) - 2} more" if len(names) > 2 else ""
+            problems.append(f"{kind}: {', '.join(names[:2])}{more}")
+    return problems
+
+
+@contextmanager
+def _held_loading_report() -> Iterator[list]:
+    """Hold back transformers' table of missing and unexpected weights until it is known whether an error says it."""
+    held, thread = [], threading.get_ident()
+
+    def hold(record) -> bool:
+        is_report = record.thread == thread and "LOAD REPORT" in str(record.msg)
+        if is_report:
+            held.append(record)
+        return not is_report
+
+    source = logging.get_logger("transformers.modeling_utils")
+    source.addFilter(hold)
+    try:
+        yield held
+    finally:
+        source.removeFilter(hold)
+        for record in held:
+            source.handle(record)
+
+
+def share_weights(folder: Path) -> None:
+    """Give the weights the permissions of the config: safetensors lets only the owner read what it writes."""
+    config = next(folder.glob("*config.json"), None)
+    for path in folder.glob("*.safetensors") if config is not None else ():
+        with suppress(PermissionError):  # an older file of another user
+            path.chmod(stat.S_IMODE(config.stat().st_mode))
+
+
+def check_memory(config: ScratchConfig) -> None:
+    """Raise ValueError for a model that is larger than the memory of the device it is about to be built on.
+
+    Without it, an impossible size ends in a killed process. Nothing is built on torch's "meta" device, under
+    `accelerate.init_empty_weights` or in a FakeTensorMode, and DeepSpeed's ZeRO-3 builds on all machines together.
+    """
+    probe = nn.LayerNorm(1).weight  # draws no random numbers
+    if type(probe) is not nn.Parameter or is_deepspeed_zero3_enabled():
+        return
+    if probe.device.type == "cpu" and hasattr(os, "sysconf"):
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    elif probe.device.type == "cuda":
+        memory = torch.cuda.get_device_properties(probe.device).total_memory
+    else:
+        return
+    count, dtype = config.count_weights(), torch.get_default_dtype()
+    if count * dtype.itemsize > memory:
+        raise ValueError(
+            f"This configuration makes a model of {describe_size(count, dtype.itemsize)} in {dtype}, but the device "
+            f"{str(probe.device)!r} has {memory / 1e9:,.1f} GB. Choose smaller sizes; under `torch.device('meta')` a "
+            "model takes no memory."
+        )
+
+
+def make_position_ids(
+    config: PreTrainedConfig,
+    inputs_embeds: torch.Tensor,
+    position_ids: torch.Tensor | None,
+    past_key_values: Cache | None,
+) -> torch.Tensor:
+    """Positions (batch or 1, length): those given, or 0, 1, ... on from where the cache ends.
+
+    Raises:
+        ValueError: the tokens, and those of the cache before them, need more than `max_position_embeddings`; or a
+            negative position.
+    """
+    length, longest = inputs_embeds.shape[1], config.max_position_embeddings
+    # a StaticCache's length is a tensor: no Python branch on it, and its own size bounds it
+    past_length = past_key_values.get_seq_length() if past_key_values is not None else 0
+    end = length + past_length if isinstance(past_length, int) else 0
+    if position_ids is None:
+        position_ids = (torch.arange(length, device=inputs_embeds.device) + past_length).unsqueeze(0)
+    elif not is_torchdynamo_compiling():  # packed or left-padded rows count from 0 within a row
+        is_readable = position_ids.device.type == "cpu" and position_ids.numel()
+        first, last = (int(x) for x in position_ids.aminmax()) if is_readable else (0, -1)
+        if first < 0:
+            raise ValueError(f"`position_ids` holds {first}, but positions count from 0.")
+        end = last + 1
+    if not is_torchdynamo_compiling() and end > longest:
+        raise ValueError(
+            f"The input is {end} tokens long, but `max_position_embeddings` of this model is {longest}. Shorten "
+            "the input (`truncation=True` in the tokenizer), generate fewer tokens, or train a model with more "
+            "positions."
+        )
+    return position_ids
+
+
+def slice_logits(hidden_states: torch.Tensor, logits_to_keep: int | torch.Tensor) -> torch.Tensor:
+    """The positions to compute logits for: the last `logits_to_keep` ones (0: all), or those of a 1-d index tensor."""
+    kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) and logits_to_keep else logits_to_keep
+    return hidden_states if isinstance(kept, int) else hidden_states[:, kept, :]
+
+
+def shift_right(config: PreTrainedConfig, labels: torch.LongTensor) -> torch.LongTensor:
+    """Labels (batch, length) behind `decoder_start_token_id` and without their last one; -100 becomes `pad_token_id`.
+
+    Raises:
+        ValueError: the config has no such ids.
+    """
+    for name in ("decoder_start_token_id", "pad_token_id"):
+        if getattr(config, name) is None:
+            raise ValueError(
+                f"`{name}` is None in the model's config, but the decoder's input is made from the labels with it. "
+                f"Set `model.config.{name}`, or pass `decoder_input_ids`."
+            )
+    start = labels.new_full((labels.shape[0], 1), config.decoder_start_token_id)
+    shifted = torch.cat([start, labels[:, :-1]], dim=1)
+    return shifted.masked_fill(shifted == -100, config.pad_token_id)
+
+
+def check_inputs(
+    config: PreTrainedConfig, inputs_embeds_given: bool, input_ids: torch.Tensor | None, vocab_size: int
+) -> None:
+    """Raise ValueError unless exactly one input is given and its ids are in the vocabulary.
+
+    The ids are read on the CPU only: on an accelerator the look would wait for the device at each step.
+    """
+    if (input_ids is not None) == inputs_embeds_given:
+        raise ValueError("You must specify exactly one of `input_ids` or `inputs_embeds` (or their `decoder_` forms).")
+    if input_ids is None or input_ids.device.type != "cpu" or input_ids.numel() == 0 or is_torchdynamo_compiling():
+        return
+    low, high = (int(x) for x in input_ids.aminmax())
+    if low < 0 or high >= vocab_size:
+        raise ValueError(
+            f"Token id {low if low < 0 else high} is outside the vocabulary of {vocab_size} tokens of this "
+            f"{config.model_type} model (ids 0 to {vocab_size - 1}). Does the tokenizer belong to the model?"
+        )

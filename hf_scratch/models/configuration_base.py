@@ -1,0 +1,118 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""What both configurations share: checks of their fields, the size of their model, and saving."""
+
+import sys
+from pathlib import Path
+
+from transformers.configuration_utils import PreTrainedConfig
+from transformers.dynamic_module_utils import get_relative_import_files
+
+# Far beyond any model that was trained, and small enough that the size of no tensor overflows.
+MOST_WEIGHTS = 10**13
+MOST_LAYERS = 10_000
+
+
+class ScratchConfig(PreTrainedConfig):
+    """A configuration that refuses what no model can be built from."""
+
+    def count_weights(self) -> int:
+        """How many numbers the model with its head holds: parameters and tables of positions."""
+        raise NotImplementedError
+
+    def save_pretrained(self, save_directory, *args, **kwargs):
+        """Save `config.json` with the code beside it, for `trust_remote_code=True`."""
+        if type(self).__module__ != "__main__":
+            remove_old_code(Path(save_directory), code_files(type(self)))
+        super().save_pretrained(save_directory, *args, **kwargs)
+
+
+def code_files(defined: type) -> list[Path]:
+    """The file that defines a class, and those beside it which that file imports."""
+    source = Path(sys.modules[defined.__module__].__file__)
+    return [source, *(Path(path) for path in dict.fromkeys(get_relative_import_files(source)))]
+
+
+def remove_old_code(folder: Path, files: list[Path]) -> None:
+    """Clear the place in `folder` where `files` are about to be copied to.
+
+    A published folder of this repository links to the package's own code. Copying onto a link would write into the
+    file behind it, and copying a file onto itself is an error. So links are replaced by files of the folder's own,
+    which keep it whole wherever it is moved.
+    """
+    for path in files:
+        target = folder / path.name
+        if target.is_symlink() or target.resolve() != path.resolve():
+            target.unlink(missing_ok=True)
+
+
+def count_attention_weights(config: PreTrainedConfig, heads: int) -> int:
+    """Weights and biases of one attention block with this many heads."""
+    width = config.hidden_size
+    keys = heads * (config.head_dim or width // heads)
+    values = heads * v_head_dim if (v_head_dim := getattr(config, "v_head_dim", None)) else keys
+    projections = (2 * keys + values) * (width + config.attention_bias)
+    return projections + (values + config.attention_output_bias) * width
+
+
+def count_feed_forward_weights(width: int, inner_width: int) -> int:
+    """Weights and biases of one feed-forward network."""
+    return 2 * width * inner_width + inner_width + width
+
+
+def check_heads(config: PreTrainedConfig, name: str, width: str) -> None:
+    """Raise ValueError unless the heads share the width out evenly, or have a width of their own."""
+    heads, shared = getattr(config, name), getattr(config, width)
+    if config.head_dim is None and shared % heads:
+        raise ValueError(
+            f"`{name}` ({heads}) does not divide `{width}` ({shared}). Choose a divisor, or set `head_dim`."
+        )
+
+
+def check_choice(config: PreTrainedConfig, name: str, choices: tuple) -> None:
+    """Raise ValueError unless the field is one of `choices`."""
+    if getattr(config, name) not in choices:
+        raise ValueError(f"`{name}` must be {' or '.join(map(repr, choices))}, got {getattr(config, name)!r}.")
+
+
+def check_scale(config: PreTrainedConfig, *names: str) -> None:
+    """Raise ValueError unless the fields are greater than 0 and at most 1; nan is neither."""
+    for name in names:  # transformers 5.17's `interval` ignores a lower bound of 0
+        if not 0 < getattr(config, name) <= 1:
+            raise ValueError(f"`{name}` must be greater than 0 and at most 1, got {getattr(config, name)}.")
+
+
+def check_token_ids(config: PreTrainedConfig, names: tuple[str, ...], vocab_size: int) -> None:
+    """Raise ValueError for a special token's id that has no row in the embedding, and for an empty list of ids."""
+    for name in names:
+        ids = getattr(config, name)
+        if ids == []:
+            raise ValueError(f"`{name}` is an empty list: give at least one id, or None.")
+        for token_id in ids if isinstance(ids, list) else [ids]:
+            if token_id is not None and not 0 <= token_id < vocab_size:
+                raise ValueError(f"`{name}` is {token_id}, outside the vocabulary of {vocab_size} tokens.")
+
+
+def check_size(config: ScratchConfig, layers: tuple[str, ...], sizes: tuple[str, ...]) -> None:
+    """Raise ValueError for more layers or weights than any model has.
+
+    Args:
+        layers: the fields that hold a number of layers; sizes: those that hold the size of a tensor.
+    """
+    for name in layers:
+        if getattr(config, name) > MOST_LAYERS:
+            raise ValueError(f"`{name}` is {getattr(config, name)}; more than {MOST_LAYERS} layers are not supported.")
+    if (count := config.count_weights()) > MOST_WEIGHTS:
+        largest = max((name for name in sizes if getattr(config, name)), key=lambda name: getattr(config, name))
+        raise ValueError(
+            f"This configuration makes a model of {describe_size(count, 4)} in float32, and more than "
+            f"{MOST_WEIGHTS:.0e} are not supported. Its largest size is `{largest}`, {getattr(config, largest)}."
+        )
+
+
+def describe_size(count: int, itemsize: int) -> str:
+    """'1,000,000 weights (0.004 GB)': a number of weights, and the gigabytes that they take."""
+    number = f"{count:,}" if count < 10**15 else f"{count:.1e}"
+    return f"{number} weights ({count * itemsize / 1e9:.3g} GB)"
+
+
+__all__ = ["ScratchConfig"]

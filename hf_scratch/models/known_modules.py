@@ -1,0 +1,110 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""Which models an IncrementalDecoder can stand in for: those of which it knows every class, child and attribute."""
+
+import torch
+from torch import nn
+from transformers.activations import ACT2CLS
+from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, EncoderDecoderCache
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from .base import ScratchPreTrainedModel
+from .layers import FeedForward, MultiHeadAttention, SinusoidalPositionalEmbedding
+from .unmodified import are_dense, are_unmodified, is_original, remember
+
+LINEAR, NORM, EMBEDDING = {nn.Linear}, {nn.LayerNorm, nn.Identity}, {nn.Embedding}
+ACTIVATIONS = {entry[0] if isinstance(entry, tuple) else entry for entry in ACT2CLS.values()}
+SAME_IN_TRAINING = LINEAR | NORM | EMBEDDING | ACTIVATIONS | {nn.ModuleList}
+
+# the children of each module, and the classes they may have
+ATTENTION = {"q_proj": LINEAR, "k_proj": LINEAR, "v_proj": LINEAR, "o_proj": LINEAR}
+FEED_FORWARD = {"fc1": LINEAR, "activation": ACTIVATIONS, "fc2": LINEAR}
+LAYER = {
+    "self_attn": {MultiHeadAttention},
+    "self_attn_norm": NORM,
+    "feed_forward": {FeedForward},
+    "feed_forward_norm": NORM,
+}
+CROSS_LAYER = LAYER | {"cross_attn": {MultiHeadAttention}, "cross_attn_norm": NORM}
+DECODER = {
+    "embed_tokens": EMBEDDING,
+    "embed_positions": EMBEDDING | {SinusoidalPositionalEmbedding},
+    "layers": {nn.ModuleList},
+    "norm": NORM,
+}
+GPT = DECODER | {"embed_norm": NORM}
+
+remember(MultiHeadAttention, FeedForward, SinusoidalPositionalEmbedding)
+remember(*SAME_IN_TRAINING)
+remember(EncoderDecoderCache, DynamicCache, DynamicLayer, also={"update", "get_seq_length", "reorder_cache"})
+
+
+def can_decode_incrementally(model: ScratchPreTrainedModel, cache: Cache | None) -> bool:
+    """Whether an IncrementalDecoder computes what the model's `forward` with a cache of this kind would.
+
+    It does so on a CPU, in float32 or float64, with "sdpa" and a DynamicCache. Anything it does not know is left to
+    the model's own `forward`: a subclass, a hook, a patch, an adapter, a shard, a quantised weight, dropout left on.
+    """
+    is_cross = model.config.is_encoder_decoder
+    classes = vars(type(model)).get("decoded_classes", (None, None))
+    base, lm_head = getattr(model, "model", None), getattr(model, "lm_head", None)
+    stack = getattr(base, "decoder", None) if is_cross else base
+    if not (type(base) is classes[0] and type(stack) is classes[-2] and type(lm_head) is nn.Linear):
+        return False
+    if not _has_children(stack, DECODER if is_cross else GPT):
+        return False
+    modules = [model, base, lm_head, *stack.modules()]
+    return (
+        lm_head.weight.dtype in (torch.float32, torch.float64)
+        and ALL_ATTENTION_FUNCTIONS["sdpa"] is sdpa_attention_forward
+        and ALL_MASK_ATTENTION_FUNCTIONS["sdpa"] is sdpa_mask
+        and all(
+            type(layer) is classes[-1] and _is_known_layer(layer, i, is_cross) for i, layer in enumerate(stack.layers)
+        )
+        and not any(module.training for module in modules if type(module) not in SAME_IN_TRAINING)
+        and are_unmodified(modules)
+        and are_dense(modules, torch.device("cpu"), lm_head.weight.dtype)
+        and stack.embed_tokens.max_norm is None
+        and getattr(stack.embed_positions, "max_norm", None) is None
+        and _is_dynamic(cache)
+    )
+
+
+def _has_children(module: nn.Module, children: dict[str, set[type]]) -> bool:
+    return module._modules.keys() == children.keys() and all(
+        type(module._modules[name]) in classes for name, classes in children.items()
+    )
+
+
+def _is_known_layer(layer: nn.Module, index: int, is_cross: bool) -> bool:
+    return (
+        _has_children(layer, CROSS_LAYER if is_cross else LAYER)
+        and _is_known_attention(layer.self_attn, index)
+        and (not is_cross or _is_known_attention(layer.cross_attn, index))
+        and _has_children(layer.feed_forward, FEED_FORWARD)
+        and not (layer.feed_forward.activation._parameters or layer.feed_forward.activation._modules)
+    )
+
+
+def _is_known_attention(attention: MultiHeadAttention, layer_idx: int) -> bool:
+    if not _has_children(attention, ATTENTION):
+        return False
+    projections = (attention.q_proj, attention.k_proj, attention.v_proj)  # the decoder joins them into one
+    return (
+        attention.config._attn_implementation == "sdpa"
+        and attention.layer_idx == layer_idx
+        and attention.num_key_value_groups == 1
+        and attention.head_dim == attention.v_head_dim
+        and len({projection.weight.shape for projection in projections}) == 1
+        and len({projection.bias is None for projection in projections}) == 1
+    )
+
+
+def _is_dynamic(cache: Cache | None) -> bool:
+    parts = [cache]
+    if type(cache) is EncoderDecoderCache:
+        parts = [cache.self_attention_cache, cache.cross_attention_cache]
+    return all(
+        type(part) is DynamicCache and all(type(layer) is DynamicLayer for layer in part.layers) for part in parts
+    ) and all(is_original(cls) for cls in (EncoderDecoderCache, DynamicCache, DynamicLayer))

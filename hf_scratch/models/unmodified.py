@@ -1,0 +1,132 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""Whether calling a module runs the code of its class and nothing else: no hook, patch, adapter or shard.
+
+The incremental decoder and the loss without logits read weights instead of calling modules. Both ask here first, and
+call the modules when anything is unknown.
+"""
+
+import sys
+from collections.abc import Callable, Collection, Iterable
+from types import FunctionType, ModuleType, WrapperDescriptorType
+from typing import NamedTuple
+
+import torch
+from torch import nn
+from torch.nn.modules import module as torch_module
+from transformers import modeling_utils
+from transformers.generation import GenerationMixin
+from transformers.utils import output_capturing
+
+# what a call of any module runs; `generate` also looks for `_reorder_cache`, which no class of ours has
+_CALL = {
+    "forward",
+    "__call__",
+    "_wrapped_call_impl",
+    "_call_impl",
+    "__getattr__",
+    "__getattribute__",
+    "_reorder_cache",
+}
+
+
+class _Original(NamedTuple):
+    functions: dict[str, object]  # what runs, by name, as imported
+    files: tuple[ModuleType, ...]  # of this package, that define it
+    hidden: frozenset[str]  # methods and weights, which an instance attribute of the same name would hide
+
+
+_ORIGINALS: dict[type, _Original] = {}
+_FILES: dict[ModuleType, dict[str, object]] = {}  # the functions each file uses, as imported
+
+
+def remember(*classes: type, also: Collection[str] = ()) -> None:
+    """Note the classes' functions as they are now; a different one later is a patch.
+
+    For classes of this package and `generate()`'s loop, all methods count, and all functions that their files use. For
+    others, what a call of a module runs counts, and the methods named in `also`.
+    """
+    package = __name__.rpartition(".")[0]  # with `trust_remote_code`, the folder of the copied files
+    for cls in classes:
+        own_bases = [base for base in cls.__mro__ if base.__module__.rpartition(".")[0] == package]
+        names = _CALL.union(also) if issubclass(cls, nn.Module) else set(also)
+        if not own_bases and not all(_is_defined_by(cls, name) for name in names):
+            continue  # patched before this package was imported
+        for base in (*own_bases, GenerationMixin) if issubclass(cls, GenerationMixin) else own_bases:
+            names |= {name for name in vars(base) if callable(getattr(base, name))}
+        names -= {"generate", "__init__"}  # to wrap these changes nothing that is computed
+        files = tuple({sys.modules[base.__module__] for base in own_bases})
+        for file in files:
+            used = {name: value for name, value in vars(file).items() if callable(value)}
+            _FILES[file] = used | _FILES.get(file, {})
+        functions = {name: getattr(cls, name, None) for name in names}
+        methods = {name for name in dir(cls) if callable(getattr(cls, name, None))}
+        _ORIGINALS[cls] = _Original(functions, files, frozenset(names | methods | {"weight", "bias"}))
+
+
+def are_unmodified(modules: Collection[nn.Module]) -> bool:
+    """Whether each module has a remembered class, and neither it nor its class was patched or given a hook.
+
+    Two hooks of transformers' own, which stay on a model after their first use, are allowed while they are idle: those
+    that record hidden states and attentions, and those of gradient checkpointing.
+    """
+    return (
+        not (torch_module._global_forward_hooks or torch_module._global_forward_pre_hooks)
+        and not (torch_module._global_backward_hooks or torch_module._global_backward_pre_hooks)
+        and all(is_original(cls) for cls in {type(module) for module in modules})
+        and all(_has_no_patch(module) for module in modules)
+    )
+
+
+def is_original(cls: type) -> bool:
+    """Whether the class was remembered and has the same functions as then."""
+    original = _ORIGINALS.get(cls)
+    return (
+        original is not None
+        and _has(cls, original.functions)
+        and all(_has(file, _FILES[file]) for file in original.files)
+    )
+
+
+def are_dense(modules: Iterable[nn.Module], device: torch.device, dtype: torch.dtype | None = None) -> bool:
+    """Whether all weights of the modules, not of their children, are dense, on that device and in that dtype (None:
+    any): no shards, no quantised or sparse tensors.
+    """
+    return all(
+        type(tensor) in (nn.Parameter, torch.Tensor)
+        and tensor.layout == torch.strided
+        and tensor.device == device
+        and tensor.is_floating_point()
+        and dtype in (None, tensor.dtype)
+        for module in modules
+        for tensor in (*module._parameters.values(), *module._buffers.values())
+        if tensor is not None
+    )
+
+
+def _has(owner: object, functions: dict[str, object]) -> bool:
+    return all(getattr(owner, name, None) == function for name, function in functions.items())
+
+
+def _is_defined_by(cls: type, name: str) -> bool:
+    function = getattr(cls, name, None)
+    if isinstance(function, FunctionType):
+        return function.__globals__["__name__"] in {base.__module__ for base in cls.__mro__}
+    return function is None or isinstance(function, WrapperDescriptorType)
+
+
+def _has_no_patch(module: nn.Module) -> bool:
+    return (
+        _ORIGINALS[type(module)].hidden.isdisjoint(vars(module))
+        and module._compiled_call_impl is None
+        and not (module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks)
+        and (not module._forward_hooks or all(map(_changes_nothing, module._forward_hooks.values())))
+    )
+
+
+def _changes_nothing(hook: Callable) -> bool:
+    """Whether it is one of the two hooks that transformers leaves on a model, and idle."""
+    file = getattr(hook, "__globals__", None)
+    if file is vars(modeling_utils):  # after gradient checkpointing; it only sets `requires_grad`
+        return hook.__name__ == "make_inputs_require_grads" and not torch.is_grad_enabled()
+    collector = getattr(output_capturing, "_active_collector", None)  # None while no outputs are recorded
+    return file is vars(output_capturing) and collector is not None and collector.get() is None

@@ -1,0 +1,145 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""A training run's folder: one run at a time, an orderly end when it is stopped, and a way to go on."""
+
+import errno
+import os
+import pickle
+import shlex
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from typing import TypeVar
+
+from accelerate import PartialState
+from accelerate.utils import broadcast_object_list
+from filelock import FileLock, Timeout
+from transformers import TrainingArguments
+
+from .checkpoints import choose_checkpoint, whole_checkpoints
+from .errors import UserError
+
+LOCK = ".lock"
+T = TypeVar("T")
+
+
+@contextmanager
+def open_run(args: TrainingArguments) -> Iterator[str | None]:
+    """Hold `args.output_dir` for this run alone, and give the checkpoint to resume from, the same on all processes.
+
+    The folder is held by a file lock, which ends with the process however it ends. A folder that the run created is
+    removed again if nothing was written into it.
+
+    Yields:
+        The checkpoint's folder, or None for a new run.
+
+    Raises:
+        UserError: another run holds the folder; `args.resume_from_checkpoint` does not fit what is in it (see
+            `choose_checkpoint`), or holds code; or the disk became full during the run.
+        SystemExit: 143 after SIGTERM, 130 after Ctrl-C. The command to go on is printed.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(_exit_on_sigterm())
+        checkpoint = on_main_process(lambda: _claim(args, stack))
+        try:
+            yield checkpoint
+        except KeyboardInterrupt:
+            raise SystemExit(128 + signal.SIGINT) from None
+        except pickle.UnpicklingError:  # torch's own message advises to run the code
+            raise UserError(
+                f"A file of the checkpoint {checkpoint} is a pickle that holds more than tensors. It is refused, "
+                "because loading it could run code. Resume from a checkpoint that you trained yourself."
+            ) from None
+        except Exception as error:
+            if not is_disk_full(error):
+                raise
+            message = f"There is no space left on the disk of `output_dir` ({args.output_dir}). Free some."
+            raise UserError(f"{message} {how_to_go_on(args.output_dir)}") from error
+
+
+def on_main_process(make: Callable[[], T]) -> T:
+    """Call `make` on the main process alone, and give each process its result, or raise its exception on each."""
+    outcome = [None, None]
+    if PartialState().is_main_process:
+        try:
+            outcome[0] = make()
+        except Exception as error:
+            outcome[1] = error
+    result, error = broadcast_object_list(outcome)
+    if error is not None:
+        raise error
+    return result
+
+
+def _claim(args: TrainingArguments, stack: ExitStack) -> str | None:
+    is_new = not os.path.isdir(args.output_dir)
+    os.makedirs(args.output_dir, exist_ok=True)
+    if is_new:
+        stack.callback(_remove_if_empty, args.output_dir)
+    lock = FileLock(os.path.join(args.output_dir, LOCK))
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise UserError(
+            f"`output_dir` ({args.output_dir}) is in use by another run. Wait for its end, or choose another folder."
+        ) from None
+    stack.callback(lock.release)
+    stack.callback(os.remove, lock.lock_file)  # while it is still held
+    return choose_checkpoint(args)
+
+
+def _remove_if_empty(folder: str) -> None:
+    with suppress(OSError):
+        os.rmdir(folder)
+
+
+@contextmanager
+def _exit_on_sigterm() -> Iterator[None]:
+    """SIGTERM ends the process by SystemExit, so that what holds a folder lets go of it."""
+    if threading.current_thread() is not threading.main_thread():  # only the main thread may set handlers
+        yield
+        return
+
+    def stop(number, frame):
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def how_to_go_on(output_dir: str) -> str:
+    """A sentence with the last whole checkpoint of `output_dir` and the command that resumes from it."""
+    checkpoints = whole_checkpoints(output_dir)
+    if not checkpoints:
+        return f"There is no whole checkpoint in {output_dir} yet: start again."
+    words = [sys.argv[0]]
+    skip = False
+    for word in sys.argv[1:]:
+        if not skip and not word.startswith("--resume_from_checkpoint"):
+            words.append(word)
+        skip = word == "--resume_from_checkpoint"
+    command = shlex.join(["python", *words, "--resume_from_checkpoint", "last"])
+    if PartialState().num_processes > 1:
+        command += " (with the same launcher)"
+    return f"The last whole checkpoint is {checkpoints[-1]}; go on with:\n{command}"
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Whether `error`, or an exception it came from, says that there is no space left.
+
+    Rust's messages (safetensors) give the error number as text. torch's file writer only says that it failed.
+    """
+    seen = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return True
+        text = str(error)
+        if "No space left on device" in text or "os error 28" in text or "inline_container.cc" in text:
+            return True
+        error = error.__cause__ or error.__context__
+    return False

@@ -1,0 +1,383 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""A run's folder: who may write into it, which checkpoint is resumed, and what happens when it is stopped."""
+
+import errno
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from test_training import make_trainer  # noqa: F401  a fixture
+from transformers import EarlyStoppingCallback, Seq2SeqTrainingArguments, TrainerCallback
+
+from hf_scratch.callbacks import StopOnSignal
+from hf_scratch.checkpoints import check_same_weights, choose_checkpoint, whole_checkpoints
+from hf_scratch.errors import UserError
+from hf_scratch.manifest import MANIFEST, DamagedFolderError, check_manifest, write_manifest
+from hf_scratch.runs import is_disk_full, on_main_process, open_run
+from hf_scratch.training import save_final_model
+
+PARTS = ("model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json")
+
+
+def make_checkpoint(output_dir: Path, step: int, manifest: bool = True, **facts) -> Path:
+    folder = output_dir / f"checkpoint-{step}"
+    folder.mkdir(parents=True)
+    for name in PARTS:
+        (folder / name).write_text(f"{name} of update {step}")
+    if manifest:
+        write_manifest(folder, step=step, **{"num_processes": 1, "rows_per_update": 8, **facts})
+    return folder
+
+
+def arguments(output_dir: Path, resume_from_checkpoint=None, **kwargs) -> Seq2SeqTrainingArguments:
+    return Seq2SeqTrainingArguments(
+        output_dir=str(output_dir), resume_from_checkpoint=resume_from_checkpoint, use_cpu=True, **kwargs
+    )
+
+
+def weights_of(model) -> list[torch.Tensor]:
+    return [parameter.detach().clone() for parameter in model.parameters()]
+
+
+def test_a_manifest_tells_each_kind_of_damage(tmp_path):
+    folder = make_checkpoint(tmp_path, 1)
+    assert check_manifest(folder) == {"step": 1, "num_processes": 1, "rows_per_update": 8}
+    file = folder / "optimizer.pt"
+    before = file.read_bytes()
+    for content, message in (
+        (before[:-1], r"optimizer\.pt has 23 bytes, but was saved with 24"),
+        (b"X" + before[1:], r"optimizer\.pt is not what was saved: its SHA-256 differs"),
+        (None, r"optimizer\.pt is missing"),
+    ):
+        file.unlink() if content is None else file.write_bytes(content)
+        with pytest.raises(DamagedFolderError, match=message):
+            check_manifest(folder)
+    for text in ('{"files"', '{"step": 1}', '{"files": {"optimizer.pt": 3}}', "[]", "\x00"):
+        (folder / MANIFEST).write_text(text)
+        with pytest.raises(DamagedFolderError, match=r"manifest\.json is damaged|is missing"):
+            check_manifest(folder)
+    assert check_manifest(tmp_path) is None
+
+
+def test_the_last_whole_checkpoint_is_chosen(tmp_path, caplog):
+    with pytest.raises(UserError, match="There is no whole checkpoint"):
+        choose_checkpoint(arguments(tmp_path, "last"))
+    assert choose_checkpoint(arguments(tmp_path, "auto")) is None
+    for step in (20, 100, 120, 140):
+        make_checkpoint(tmp_path, step, manifest=step != 140)
+    (tmp_path / "checkpoint-best").mkdir()
+    (tmp_path / "checkpoint-120" / "model.safetensors").write_text("other")
+    with caplog.at_level(logging.WARNING):
+        for word in ("last", "true", "True", "auto"):
+            assert choose_checkpoint(arguments(tmp_path, word)) == str(tmp_path / "checkpoint-100")
+    assert "checkpoint-140 is incomplete" in caplog.text
+    assert "checkpoint-120/model.safetensors has 5 bytes" in caplog.text
+    assert (tmp_path / "damaged-checkpoint-140").is_dir()  # kept, but no longer in the way
+    assert [path.name for path in whole_checkpoints(tmp_path)] == ["checkpoint-20", "checkpoint-100"]
+    with pytest.raises(UserError, match="is not empty: another run may be in it"):
+        choose_checkpoint(arguments(tmp_path))
+
+
+def test_no_whole_checkpoint_is_one_clear_error(tmp_path):
+    make_checkpoint(tmp_path, 7, manifest=False)
+    with pytest.raises(UserError, match=r"no whole checkpoint .* \(damaged-checkpoint-7 cannot be used\)"):
+        choose_checkpoint(arguments(tmp_path, "last"))
+
+
+def test_a_named_checkpoint_is_checked(tmp_path):
+    first, second = make_checkpoint(tmp_path / "run", 2), make_checkpoint(tmp_path / "run", 4)
+    assert choose_checkpoint(arguments(tmp_path / "run", str(second))) == str(second)
+    assert choose_checkpoint(arguments(tmp_path / "new", str(first))) == str(first)
+    with pytest.raises(UserError, match=r"has later checkpoints \(checkpoint-4\)"):
+        choose_checkpoint(arguments(tmp_path / "run", str(first)))
+    with pytest.raises(UserError, match="nowhere"):
+        choose_checkpoint(arguments(tmp_path / "run", "nowhere"))
+    make_checkpoint(tmp_path / "other", 9)
+    with pytest.raises(UserError, match="is not empty"):
+        choose_checkpoint(arguments(tmp_path / "other", str(second)))
+    (second / "scheduler.pt").unlink()
+    with pytest.raises(UserError, match=r"scheduler\.pt is missing. Resume from another"):
+        choose_checkpoint(arguments(tmp_path / "run", str(second)))
+
+
+@pytest.mark.parametrize("part", ["model.safetensors", "optimizer.pt", "scheduler.pt", "trainer_state.json"])
+def test_a_checkpoint_without_a_manifest_needs_all_its_parts(tmp_path, part):
+    folder = tmp_path / "run" / "checkpoint-2"
+    folder.mkdir(parents=True)
+    save_file({"weight": torch.ones(3)}, folder / "model.safetensors")
+    for name in ("optimizer.pt", "scheduler.pt", "rng_state.pth"):
+        torch.save({"state": torch.ones(3)}, folder / name)
+    (folder / "trainer_state.json").write_text('{"global_step": 2}')
+    assert choose_checkpoint(arguments(tmp_path / "new", str(folder))) == str(folder)
+    content = (folder / part).read_bytes()
+    (folder / part).write_bytes(content[: len(content) // 2])
+    with pytest.raises(UserError, match=rf"{part} is cut short or damaged"):
+        choose_checkpoint(arguments(tmp_path / "new", str(folder)))
+    (folder / part).unlink()
+    with pytest.raises(UserError, match="training cannot go on from it"):
+        choose_checkpoint(arguments(tmp_path / "new", str(folder)))
+
+
+class Payload:
+    def __reduce__(self):
+        return print, ("this ran",)
+
+
+def test_a_checkpoint_with_code_in_it_is_refused(make_trainer, capsys):  # noqa: F811
+    trainer = make_trainer(max_steps=2, save_strategy="steps", save_steps=1)
+    trainer.train()
+    first = whole_checkpoints(trainer.args.output_dir)[0]
+    torch.save(Payload(), first / "optimizer.pt")
+    other = make_trainer(max_steps=2)
+    other.args.output_dir += "-2"
+    with pytest.raises(UserError, match="a pickle that holds more than tensors") as caught, open_run(other.args):
+        other.train(resume_from_checkpoint=str(first))
+    assert "weights_only" not in str(caught.value)
+    assert "this ran" not in capsys.readouterr().out
+
+
+def test_another_number_of_processes_needs_the_same_rows_per_update(tmp_path):
+    make_checkpoint(tmp_path / "rows", 2, num_processes=2, rows_per_update=16)
+    last = arguments(tmp_path / "rows", "last", per_device_train_batch_size=16)
+    assert choose_checkpoint(last) == str(tmp_path / "rows" / "checkpoint-2")
+    with pytest.raises(UserError, match=r"saved by 2 processes and this run has 1.*\(8 per update, not 16\)"):
+        choose_checkpoint(arguments(tmp_path / "rows", "last", per_device_train_batch_size=8))
+    make_checkpoint(tmp_path / "tokens", 2, num_processes=2, rows_per_update=None)
+    with pytest.raises(UserError, match="`max_tokens_per_batch` is per process"):
+        choose_checkpoint(arguments(tmp_path / "tokens", "last"))
+
+
+def test_a_folder_is_one_runs_at_a_time(tmp_path):
+    out = tmp_path / "run"
+    with open_run(arguments(out)) as checkpoint:
+        assert checkpoint is None
+        (out / "tokenizer.json").write_text("{}")
+        for resume in (None, "last", "auto"):
+            with pytest.raises(UserError, match="is in use by another run"), open_run(arguments(out, resume)):
+                pass
+        assert (out / "tokenizer.json").is_file()
+    assert [path.name for path in out.iterdir()] == ["tokenizer.json"]
+
+
+def test_a_failed_start_leaves_nothing_and_takes_nothing(tmp_path):
+    with pytest.raises(UserError, match="broken"), open_run(arguments(tmp_path / "new")):
+        raise UserError("broken")
+    assert not (tmp_path / "new").exists()
+    make_checkpoint(tmp_path / "run", 2)
+    with pytest.raises(UserError, match="broken"), open_run(arguments(tmp_path / "run", "last")):
+        raise UserError("broken")
+    assert check_manifest(tmp_path / "run" / "checkpoint-2")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="file"), open_run(arguments(tmp_path / "file")):
+        pass
+
+
+def test_a_lock_ends_with_its_process(tmp_path):
+    code = (
+        "import sys, time\nfrom filelock import FileLock\n"
+        f"lock = FileLock({str(tmp_path / '.lock')!r})\nlock.acquire()\nprint('held', flush=True)\ntime.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(UserError, match="is in use"), open_run(arguments(tmp_path)):
+            pass
+        holder.kill()
+        holder.wait()
+        with open_run(arguments(tmp_path)) as checkpoint:
+            assert checkpoint is None
+
+
+def test_an_error_of_the_main_process_is_everyones():
+    assert on_main_process(lambda: 3) == 3
+    with pytest.raises(UserError, match="no"):
+        on_main_process(lambda: (_ for _ in ()).throw(UserError("no")))
+
+
+def test_a_full_disk_is_named_with_the_way_on(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["scripts/train.py", "r.yaml", "--resume_from_checkpoint", "auto", "--seed", "1"])
+    make_checkpoint(tmp_path / "run", 2)
+    for error in (
+        OSError(errno.ENOSPC, "No space left on device"),
+        RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 64 vs 0"),
+        RuntimeError("I/O error: No space left on device (os error 28)"),
+    ):
+        assert is_disk_full(error)
+        with pytest.raises(UserError) as caught, open_run(arguments(tmp_path / "run", "last")):
+            raise error
+        text = str(caught.value)
+        assert "no space left on the disk of `output_dir`" in text
+        assert "checkpoint-2; go on with" in text
+        assert text.endswith("python scripts/train.py r.yaml --seed 1 --resume_from_checkpoint last")
+    assert not is_disk_full(RuntimeError("a bug"))
+    with pytest.raises(RuntimeError, match="a bug"), open_run(arguments(tmp_path / "run", "last")):
+        raise RuntimeError("a bug")
+
+
+def test_half_a_checkpoint_is_removed(make_trainer, monkeypatch):  # noqa: F811
+    trainer = make_trainer(max_steps=3, save_strategy="steps", save_steps=1)
+    save, saved = torch.save, []
+
+    def fail(thing, path, *args, **kwargs):
+        saved.append(path)
+        if "checkpoint-2" in str(path) and str(path).endswith("optimizer.pt"):
+            raise OSError(errno.ENOSPC, "No space left on device", path)
+        save(thing, path, *args, **kwargs)
+
+    monkeypatch.setattr(torch, "save", fail)
+    with pytest.raises(OSError, match="No space left"):
+        trainer.train()
+    assert [path.name for path in Path(trainer.args.output_dir).iterdir()] == ["checkpoint-1"]
+
+
+def test_old_checkpoints_are_deleted_when_the_new_one_is_whole(make_trainer):  # noqa: F811
+    trainer = make_trainer(max_steps=4, save_strategy="steps", save_steps=1, save_total_limit=2)
+    kept, write = [], write_manifest
+
+    def look(folder, **facts):
+        kept.append([path.name for path in whole_checkpoints(trainer.args.output_dir)])
+        write(folder, **facts)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hf_scratch.training.write_manifest", look)
+        trainer.train()
+    names = [f"checkpoint-{step}" for step in (1, 2, 3, 4)]
+    assert kept == [[], names[:1], names[:2], names[1:3]]
+    assert [path.name for path in whole_checkpoints(trainer.args.output_dir)] == names[2:]
+    assert trainer.args.save_total_limit == 2
+    facts = check_manifest(whole_checkpoints(trainer.args.output_dir)[-1])
+    assert facts == {"step": 4, "num_processes": 1, "rows_per_update": 8}
+
+
+def test_the_best_checkpoint_is_not_deleted(make_trainer):  # noqa: F811
+    settings = {"eval_strategy": "steps", "eval_steps": 1, "load_best_model_at_end": True, "greater_is_better": True}
+    trainer = make_trainer(  # the first evaluation has the highest loss
+        max_steps=4, save_strategy="steps", save_steps=1, save_total_limit=1, learning_rate=1e-3, **settings
+    )
+    trainer.train()
+    assert [path.name for path in whole_checkpoints(trainer.args.output_dir)] == ["checkpoint-1", "checkpoint-4"]
+
+
+def test_a_resumed_run_that_had_ended_stays_as_it_is(make_trainer):  # noqa: F811
+    settings = {"max_steps": 3, "save_strategy": "steps", "save_steps": 1, "learning_rate": 1e-3, "dropout": 0.1}
+    trainer = make_trainer(**settings)
+    trainer.train()
+    resumed = make_trainer(**settings)
+    resumed.train(resume_from_checkpoint=str(whole_checkpoints(trainer.args.output_dir)[-1]))
+    assert resumed.state.global_step == 3
+    assert all(map(torch.equal, weights_of(trainer.model), weights_of(resumed.model)))
+
+
+def test_a_run_that_stopped_early_is_not_resumed_past_its_end(make_trainer):  # noqa: F811
+    settings = {
+        "max_steps": 9, "save_strategy": "steps", "save_steps": 1, "eval_strategy": "steps", "eval_steps": 1,
+        "load_best_model_at_end": True, "greater_is_better": True, "learning_rate": 1e-3,
+        "restore_callback_states_from_checkpoint": True,
+    }  # fmt: skip
+    trainer = make_trainer(callbacks=[EarlyStoppingCallback(2)], **settings)
+    trainer.train()
+    assert trainer.state.global_step == 3  # the loss fell twice, and the highest was asked for
+    resumed = make_trainer(callbacks=[EarlyStoppingCallback(2)], **settings)
+    resumed.train(resume_from_checkpoint=str(whole_checkpoints(trainer.args.output_dir)[-1]))
+    assert resumed.state.global_step == 3
+
+
+class Send(TrainerCallback):
+    """Send this process a signal at the end of an update, before `StopOnSignal` looks."""
+
+    def __init__(self, number: int, step: int):
+        self.number, self.step = number, step
+
+    def on_step_begin(self, args, state, control, **kwargs):
+        if state.global_step == self.step - 1:
+            os.kill(os.getpid(), self.number)
+
+
+STRATEGIES = {
+    "steps": {"save_strategy": "steps", "save_steps": 100},
+    "epoch": {"save_strategy": "epoch", "eval_strategy": "epoch"},
+    "no": {"save_strategy": "no"},
+}
+
+
+@pytest.mark.parametrize("step", [3, 4], ids=["within", "at the end of an epoch"])
+@pytest.mark.parametrize(
+    ("strategy", "number", "status"),
+    [("steps", signal.SIGTERM, 143), ("epoch", signal.SIGTERM, 143), ("no", signal.SIGINT, 130)],
+)
+def test_a_stopped_run_loses_nothing(make_trainer, capfd, strategy, number, status, step):  # noqa: F811
+    settings = {"max_steps": 6, "learning_rate": 1e-3, "dropout": 0.1, "per_device_train_batch_size": 2}
+    settings |= STRATEGIES[strategy]
+    whole = make_trainer(**settings)
+    whole.train()
+    for folder in whole_checkpoints(whole.args.output_dir):
+        folder.rename(folder.with_name("before-" + folder.name))
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    stopped = make_trainer(callbacks=[Send(number, step), StopOnSignal()], **settings)
+    with pytest.raises(SystemExit) as exit_status:
+        stopped.train()
+    assert exit_status.value.code == status
+    assert {number: signal.getsignal(number) for number in before} == before
+    (checkpoint,) = [path for path in whole_checkpoints(stopped.args.output_dir) if path.name.endswith(f"-{step}")]
+    assert f"Stopped after update {step}. The last whole checkpoint is {checkpoint}" in capfd.readouterr().err
+    resumed = make_trainer(callbacks=[StopOnSignal()], **settings)
+    resumed.train(resume_from_checkpoint=str(checkpoint))
+    assert all(map(torch.equal, weights_of(whole.model), weights_of(resumed.model)))
+    evaluated = [[e["step"] for e in t.state.log_history if "eval_loss" in e] for t in (whole, resumed)]
+    assert evaluated[0] == evaluated[1]
+
+
+def test_a_second_ctrl_c_ends_at_once(make_trainer):  # noqa: F811
+    class Twice(TrainerCallback):
+        def on_step_begin(self, args, state, control, **kwargs):
+            for _ in range(2):
+                os.kill(os.getpid(), signal.SIGINT)
+                time.sleep(0.01)
+
+    trainer = make_trainer(callbacks=[StopOnSignal(), Twice()], max_steps=3, save_strategy="no")
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        with pytest.raises(SystemExit) as exit_status, open_run(trainer.args):
+            trainer.train()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert exit_status.value.code == 130
+    assert trainer.state.global_step == 0
+
+
+def test_sigterm_before_training_lets_go_of_the_folder(tmp_path):
+    with pytest.raises(SystemExit) as exit_status, open_run(arguments(tmp_path / "run")):
+        signal.raise_signal(signal.SIGTERM)
+    assert exit_status.value.code == 143
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_checkpoint_of_another_model_is_refused(make_trainer):  # noqa: F811
+    trainer = make_trainer(max_steps=1, save_strategy="steps", save_steps=1)
+    trainer.train()
+    (checkpoint,) = whole_checkpoints(trainer.args.output_dir)
+    check_same_weights(trainer.model, str(checkpoint))
+    for name, size in (("fc1", (48, 16)), ("fc3", (48, 32))):
+        other = make_trainer(max_steps=1).model
+        feed_forward = other.model.decoder.layers[0].feed_forward
+        setattr(feed_forward, name, torch.nn.Linear(size[1], size[0]))
+        with pytest.raises(UserError, match=rf"weights of another model: .*{name}\.(weight|bias) is"):
+            check_same_weights(other, str(checkpoint))
+
+
+def test_the_saved_config_is_the_models_own(make_trainer):  # noqa: F811
+    trainer = make_trainer(max_steps=1, save_strategy="no")
+    trainer.train()
+    save_final_model(trainer)
+    folder = Path(trainer.args.output_dir)
+    assert json.loads((folder / "config.json").read_text())["use_cache"] is True
+    assert check_manifest(folder) == {}
+    listed = json.loads((folder / MANIFEST).read_text())["files"]
+    assert sorted(listed) == ["model.safetensors", "tokenizer.json"]
