@@ -24,6 +24,7 @@ from .recipes import convert_value, parse_pairs, read_recipe
 from .tokenization import KINDS
 
 LONGEST_BLOCK = 2**20  # tokens: even the last row is filled up to a block
+DTYPES = ("float32", "bfloat16", "float16")
 PATHS = (
     *("model_name_or_path", "tokenizer_name", "cache_dir", "dataset_name", "train_file", "validation_file"),
     *(
@@ -234,8 +235,8 @@ def check_evaluation(args: Any, *positive: str) -> None:
         ValueError: a number out of its range, an unknown device or dtype, or a file that cannot be written.
     """
     check_at_least(args, 1, "batch_size", "max_samples", *positive)
-    if args.dtype not in ("float32", "bfloat16", "float16"):
-        raise ValueError(f"`dtype` must be float32, bfloat16 or float16; got {args.dtype!r}.")
+    if args.dtype not in DTYPES:
+        raise ValueError(f"`dtype` must be one of {', '.join(DTYPES)}; got {args.dtype!r}.")
     try:
         torch.zeros(1, device=args.device)
     except (RuntimeError, AssertionError) as error:
@@ -331,5 +332,7 @@ def parse_overrides(overrides: str | dict | None, config_class: type) -> dict[st
             raise ValueError(
                 f"`config_overrides` has {name!r}, which {config_class.__name__} does not{_nearest(str(name), fields)}"
             )
+    if overrides.get("dtype", "float32") not in DTYPES:
+        raise ValueError(f"`config_overrides` has the dtype {overrides['dtype']!r}; it must be {', '.join(DTYPES)}.")
     # under the field's own name: the config's validation leaves other names out
     return {config_class.attribute_map.get(name, name): value for name, value in overrides.items()}
