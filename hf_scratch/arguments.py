@@ -23,6 +23,8 @@ from .errors import is_first_process
 from .recipes import convert_value, parse_pairs, read_recipe
 from .tokenization import KINDS
 
+LONGEST_BLOCK = 2**20  # tokens: even the last row is filled up to a block
+DTYPES = ("float32", "bfloat16", "float16")
 PATHS = (
     *("model_name_or_path", "tokenizer_name", "cache_dir", "dataset_name", "train_file", "validation_file"),
     *(
@@ -167,6 +169,8 @@ class LanguageModelArguments(DataArguments):
     def __post_init__(self):
         super().__post_init__()
         check_at_least(self, 2, "block_size")
+        if self.block_size > LONGEST_BLOCK:
+            raise ValueError(f"`block_size` must be {LONGEST_BLOCK} or less, got {self.block_size}.")
         if self.answer_after == "":
             raise ValueError("`answer_after` must not be empty.")
 
@@ -193,7 +197,10 @@ def check_training_arguments(args: TrainingArguments) -> None:
             raise ValueError(f"`{name}` must be 0 or more, and below 1, got {getattr(args, name)}.")
     if isinstance(args, Seq2SeqTrainingArguments):
         check_at_least(args, 1, "generation_num_beams", "generation_max_length")
-    Trainer.get_optimizer_cls_and_kwargs(args)  # names the package that is missing
+    try:
+        Trainer.get_optimizer_cls_and_kwargs(args)  # names the package that is missing
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"`optim` {args.optim}, `optim_args` {args.optim_args!r}: {error}.") from error
     if args.lr_scheduler_kwargs is not None and not isinstance(args.lr_scheduler_kwargs, dict):
         raise ValueError(f"`lr_scheduler_kwargs` must be JSON or a mapping; got {args.lr_scheduler_kwargs!r}.")
     try:
@@ -228,8 +235,8 @@ def check_evaluation(args: Any, *positive: str) -> None:
         ValueError: a number out of its range, an unknown device or dtype, or a file that cannot be written.
     """
     check_at_least(args, 1, "batch_size", "max_samples", *positive)
-    if args.dtype not in ("float32", "bfloat16", "float16"):
-        raise ValueError(f"`dtype` must be float32, bfloat16 or float16; got {args.dtype!r}.")
+    if args.dtype not in DTYPES:
+        raise ValueError(f"`dtype` must be one of {', '.join(DTYPES)}; got {args.dtype!r}.")
     try:
         torch.zeros(1, device=args.device)
     except (RuntimeError, AssertionError) as error:
@@ -325,4 +332,7 @@ def parse_overrides(overrides: str | dict | None, config_class: type) -> dict[st
             raise ValueError(
                 f"`config_overrides` has {name!r}, which {config_class.__name__} does not{_nearest(str(name), fields)}"
             )
-    return overrides
+    if overrides.get("dtype", "float32") not in DTYPES:
+        raise ValueError(f"`config_overrides` has the dtype {overrides['dtype']!r}; it must be {', '.join(DTYPES)}.")
+    # under the field's own name: the config's validation leaves other names out
+    return {config_class.attribute_map.get(name, name): value for name, value in overrides.items()}

@@ -45,7 +45,15 @@ def load_checkpoint(model_class, path: str, **kwargs) -> PreTrainedModel:
             f"{path!r} holds a {config.model_type!r} model, which {model_class.__name__} does not load. Translation "
             "needs an encoder-decoder (scratch_transformer), language modelling a GPT (scratch_gpt)."
         )
-    return model_class.from_pretrained(path, **kwargs)
+    try:
+        return model_class.from_pretrained(path, **kwargs)
+    except RuntimeError as error:
+        if "ignore_mismatched_sizes" not in str(error):
+            raise
+        raise UserError(
+            f"The weights in {path!r} have other shapes than its config, or `config_overrides`, says: see the report "
+            "above. Sizes can only be chosen for a new model."
+        ) from error
 
 
 def check_model_folder(folder: Path) -> None:

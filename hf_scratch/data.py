@@ -4,6 +4,7 @@
 import copy
 import logging
 import math
+import os
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, chain
@@ -174,8 +175,8 @@ def _check_texts(values: Sequence, column: str, name: str) -> None:
 
 
 def _processes(num_proc: int | None, rows: int) -> int | None:
-    """For `map`: None, which starts no process, for one."""
-    processes = min(num_proc or 1, rows)
+    """For `map`: at most one for each core and row; None, which starts no process, for one."""
+    processes = min(num_proc or 1, rows, os.cpu_count() or 1)
     return processes if processes > 1 else None
 
 

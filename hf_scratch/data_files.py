@@ -39,7 +39,7 @@ def load_files(files: dict[str, str], cache_dir: str | None = None) -> DatasetDi
             raise FileNotFoundError(f"`{split}_file` is {file!r}, but there is no such file.")
         if path.stat().st_size == 0:
             raise ValueError(f"`{split}_file` ({file}) is empty.")
-        if fault := find_encoding_fault(path):
+        if fault := find_first_fault(path):
             raise ValueError(f"`{split}_file` ({file}): {fault}.")
     with _quiet():
         try:
@@ -48,7 +48,8 @@ def load_files(files: dict[str, str], cache_dir: str | None = None) -> DatasetDi
             for split, file in files.items():
                 if fault := find_fault(Path(file)):
                     raise ValueError(f"`{split}_file` ({file}): {fault}.") from error
-            raise ValueError(_explain(error, [Path(file) for file in files.values()])) from error
+            names = ", ".join(f"`{split}_file` ({file})" for split, file in files.items())
+            raise ValueError(f"{names}: {_explain(error, [Path(file) for file in files.values()])}") from error
 
 
 def load_folder(folder: str, config_name: str | None = None, cache_dir: str | None = None) -> DatasetDict:
@@ -59,7 +60,7 @@ def load_folder(folder: str, config_name: str | None = None, cache_dir: str | No
     """
     paths = sorted(path for path in Path(folder).rglob("*") if path.is_file() and path.suffix in TEXT_FILES)
     for path in paths:
-        if fault := find_encoding_fault(path):
+        if fault := find_first_fault(path, path.suffix in (".json", ".jsonl")):
             raise ValueError(f"`dataset_name` ({folder}), {path.relative_to(folder)}: {fault}.")
     with _quiet():
         try:
@@ -88,18 +89,21 @@ def _explain(error: BaseException, paths: list[Path]) -> str:
     while cause.__cause__ is not None:
         cause = cause.__cause__
     message = describe(cause)
-    if "column names don't match" in message:
+    if "column names don't match" in message or "Couldn't cast" in message:
         columns = "; ".join(f"{path.name} has {', '.join(_columns(path))}" for path in paths)
         return f"The files have different columns: {columns}. Give all the same."
     if "corresponds to no data" in message:
-        return f"There are no rows in {', '.join(str(path) for path in paths)}."
+        return "There are no rows."
     return message
 
 
-def find_encoding_fault(path: Path) -> str | None:
-    """What is wrong with a file that is not UTF-8 text, with its line: the readers do not all look."""
+def find_first_fault(path: Path, is_json: bool = True) -> str | None:
+    """What of a file must not reach its reader: text that is not UTF-8, which the readers do not all look for, and
+    `null` for a row, on which pyarrow's JSON reader ends the process.
+    """
     try:
         with _open(path) as file:
+            is_array = False
             for number, line in enumerate(file, start=1):
                 try:
                     line.decode("utf-8")
@@ -107,9 +111,13 @@ def find_encoding_fault(path: Path) -> str | None:
                     if number == 1 and line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
                         return "it is UTF-16 text. Save it as UTF-8"
                     return f"line {number} is not UTF-8 text (byte {error.start} of it). Save the file as UTF-8"
+                start = line[:16].removeprefix(codecs.BOM_UTF8).lstrip()
+                is_array = is_array or (number == 1 and start.startswith(b"["))
+                if is_json and not is_array and b"null".startswith(start[:4] or b"-"):
+                    return f"line {number} {_find_fault_in_line(line.decode().strip()) or 'is null'}"
     except (OSError, EOFError, zlib.error) as error:
         return f"it cannot be read ({describe(error)})"
-    return None
+    return find_fault(path) if is_json and is_array else None
 
 
 def find_fault(path: Path) -> str | None:
@@ -139,7 +147,8 @@ def _find_fault_in_json(content: bytes) -> str | None:
         rows = parse_json(content.decode("utf-8"))
     except ValueError as error:
         return f"it is not JSON ({error})"
-    fault = next((i for i, row in enumerate(rows) if not isinstance(row, dict)), None)
+    kinds = str if rows and isinstance(rows[0], str) else dict  # texts without a name of their own are "text"
+    fault = next((i for i, row in enumerate(rows) if not isinstance(row, kinds)), None)
     if fault is not None:
         return f'row {fault}, counted from 0, is not an object such as {{"text": "..."}}'
     broken = next((i for i, row in enumerate(rows) if _has_lone_surrogate(row)), None)
@@ -154,7 +163,7 @@ def _find_fault_in_line(text: str) -> str | None:
         excerpt = text if len(text) <= LONGEST_EXCERPT else text[:LONGEST_EXCERPT] + "..."
         return f"is not one JSON object: {excerpt!r} ({reason})"
     if not isinstance(row, dict):
-        return f'is not a JSON object such as {{"text": "..."}}: {str(row)[:LONGEST_EXCERPT]!r}'
+        return f'is not a JSON object such as {{"text": "..."}}: {text[:LONGEST_EXCERPT]!r}'
     return _SURROGATE if _has_lone_surrogate(row) else None
 
 
@@ -167,10 +176,20 @@ def _has_lone_surrogate(value) -> bool:
 
 
 def _columns(path: Path) -> list[str]:
+    """The columns of all rows, each with the kinds of its values: "text (str)"."""
     with _open(path) as file:
-        try:
-            row = parse_json(file.readline().decode("utf-8-sig"))
-        except ValueError:  # JSON over several lines
-            return ["others"]
-    row = row[0] if isinstance(row, list) and row else row
-    return list(row) if isinstance(row, dict) else ["others"]
+        content = file.read().decode("utf-8-sig")
+    try:
+        rows = (
+            parse_json(content)
+            if content.startswith("[")
+            else [parse_json(s) for s in content.split("\n") if s.strip()]
+        )
+    except ValueError:  # JSON over several lines
+        return ["others"]
+    rows = rows[0] if len(rows) == 1 and isinstance(rows[0], list) else rows
+    kinds = {}
+    for row in rows:
+        for name, value in row.items() if isinstance(row, dict) else ():
+            kinds.setdefault(name, set()).add(type(value).__name__)
+    return [f"{name} ({' or '.join(sorted(values))})" for name, values in kinds.items()]

@@ -28,7 +28,7 @@ from safetensors import SafetensorError
 from tqdm.auto import tqdm
 
 LONGEST_MESSAGE = 600  # characters, of other libraries' messages
-USERS_ERRORS = (ValueError, OSError, ImportError, StrictDataclassError, DatasetsError, SafetensorError)
+USERS_ERRORS = (ValueError, OverflowError, OSError, ImportError, StrictDataclassError, DatasetsError, SafetensorError)
 
 
 class UserError(ValueError):
@@ -93,7 +93,7 @@ def describe(error: BaseException) -> str:
             field = str(error).partition("'")[2].partition("'")[0]
             return message if f"'{field}'" in message else f"`{field}`: {message}"
         return message
-    if isinstance(error, OSError) and error.filename is not None and error.strerror is not None:
-        return f"{error.filename}: {error.strerror}."
     message = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, OSError) and error.filename is not None and error.strerror is not None:
+        message = f"{error.strerror}: {error.filename}"
     return message if len(message) <= LONGEST_MESSAGE else message[: LONGEST_MESSAGE - 4] + " ..."

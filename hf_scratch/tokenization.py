@@ -25,7 +25,14 @@ logger = logging.getLogger(__name__)
 PAD, BOS, EOS, UNK = "<pad>", "<s>", "</s>", "<unk>"
 KINDS = ("char", "bpe", "joint")
 JSON_FILES = (
-    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json"),
+    *(
+        "config.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "special_tokens_map.json",
+        "added_tokens.json",
+        "vocab.json",
+    ),
     "generation_config.json",  # transformers ignores it when it cannot be read
 )
 TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "vocab.txt", "source.spm", "tokenizer.model", "spiece.model")
@@ -194,7 +201,7 @@ def load_first_tokenizer(model_args, checkpoint: str | None) -> PreTrainedTokeni
 
 
 def check_json_files(path: str) -> None:
-    """Raise ValueError for a file of the tokenizer, or a `generation_config.json`, that holds no JSON object.
+    """Raise ValueError for a JSON file of a model or its tokenizer that holds no JSON object.
 
     Args:
         path: a model's folder; anything else passes.

@@ -17,7 +17,7 @@ from hf_scratch.checkpoints import load_checkpoint
 from hf_scratch.data import load_splits, take_texts
 from hf_scratch.errors import command, preparation
 from hf_scratch.evaluation import check_answers, choose_windows, evaluate_answers, evaluate_language_model
-from hf_scratch.tokenization import check_fits, load_tokenizer, report_unknown
+from hf_scratch.tokenization import check_fits, check_json_files, load_tokenizer, report_unknown
 
 
 @dataclass
@@ -47,6 +47,7 @@ def main():
         rows = take_texts(load_splits(test_file=args.test_file)["test"], args.text_column, args.test_file)
         if args.max_samples is not None:
             rows = rows.select(range(min(args.max_samples, len(rows))))
+        check_json_files(args.model)
         model = load_checkpoint(AutoModelForCausalLM, args.model, dtype=args.dtype).to(args.device)
         tokenizer = load_tokenizer(args.model)
         check_fits(tokenizer, model.config)

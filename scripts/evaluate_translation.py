@@ -18,7 +18,7 @@ from hf_scratch.checkpoints import load_checkpoint
 from hf_scratch.data import check_lengths, count_tokens, load_splits, take_pairs
 from hf_scratch.errors import command, preparation
 from hf_scratch.evaluation import evaluate_translation, write_lines
-from hf_scratch.tokenization import check_fits, load_tokenizer
+from hf_scratch.tokenization import check_fits, check_json_files, load_tokenizer
 
 logger = logging.getLogger("evaluate_translation")
 
@@ -60,6 +60,7 @@ def main():
         rows = take_pairs(rows, args.source_lang, args.target_lang, args.test_file)
         if args.max_samples is not None:
             rows = rows.select(range(min(args.max_samples, len(rows))))
+        check_json_files(args.model)
         model = load_checkpoint(AutoModelForSeq2SeqLM, args.model, dtype=args.dtype).to(args.device).eval()
         tokenizer = load_tokenizer(args.model)
         check_fits(tokenizer, model.config)

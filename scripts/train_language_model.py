@@ -26,7 +26,13 @@ from hf_scratch.errors import command, preparation
 from hf_scratch.evaluation import check_answers, evaluate_answers, evaluate_language_model
 from hf_scratch.plots import plot_learning_curve
 from hf_scratch.runs import on_main_process, open_run
-from hf_scratch.tokenization import check_fits, load_first_tokenizer, report_unknown, train_tokenizer
+from hf_scratch.tokenization import (
+    check_fits,
+    check_json_files,
+    load_first_tokenizer,
+    report_unknown,
+    train_tokenizer,
+)
 from hf_scratch.training import (
     LanguageModelTrainer,
     check_validation_data,
@@ -40,6 +46,8 @@ logger = logging.getLogger("train_language_model")
 
 def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str | None):
     """The trainer, and the texts of each split."""
+    if model_args.model_name_or_path is not None:
+        check_json_files(model_args.model_name_or_path)
     model = load_first_model(AutoModelForCausalLM, model_args, config_overrides)
     with args.main_process_first(desc="data"):
         splits = load_from_arguments(data_args, model_args.cache_dir)

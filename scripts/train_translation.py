@@ -38,7 +38,13 @@ from hf_scratch.evaluation import evaluate_translation, write_lines
 from hf_scratch.metrics import SacreBleu
 from hf_scratch.plots import plot_learning_curve
 from hf_scratch.runs import on_main_process, open_run
-from hf_scratch.tokenization import check_fits, load_first_tokenizer, report_unknown, train_tokenizer
+from hf_scratch.tokenization import (
+    check_fits,
+    check_json_files,
+    load_first_tokenizer,
+    report_unknown,
+    train_tokenizer,
+)
 from hf_scratch.training import (
     TranslationTrainer,
     check_validation_data,
@@ -52,6 +58,8 @@ logger = logging.getLogger("train_translation")
 
 def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str | None):
     """The trainer, the pairs of each split, and what was cut of them."""
+    if model_args.model_name_or_path is not None:
+        check_json_files(model_args.model_name_or_path)
     model = load_first_model(AutoModelForSeq2SeqLM, model_args, config_overrides)
     source_lang, target_lang = data_args.source_lang, data_args.target_lang
     with args.main_process_first(desc="data"):
@@ -102,6 +110,8 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
     if checkpoint is not None:
         check_same_weights(model, checkpoint)
     name_languages(model.config, source_lang, target_lang)
+    if data_args.num_beams > len(tokenizer):
+        raise ValueError(f"`num_beams` is {data_args.num_beams}, but there are only {len(tokenizer)} tokens.")
     longest = getattr(model.config, "max_position_embeddings", None)
     for name, rows in encoded.items():
         advice = "Lower `max_source_length` and `max_target_length`, or raise `max_position_embeddings`."

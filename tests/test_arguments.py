@@ -119,7 +119,7 @@ def test_overrides_in_each_form():
     for overrides in (expected, text, json):
         assert parse_overrides(overrides, ScratchGPTConfig) == expected
     assert parse_overrides(None, ScratchGPTConfig) == {}
-    assert parse_overrides("hidden_size=8", ScratchTransformerConfig) == {"hidden_size": 8}  # by attribute_map
+    assert parse_overrides("hidden_size=8", ScratchTransformerConfig) == {"d_model": 8}  # by attribute_map
 
 
 def test_a_wrong_override_is_named_with_the_nearest():

@@ -29,7 +29,7 @@ def run(error: BaseException, in_preparation: bool):
     [
         (UserError("`seed` is red."), "`seed` is red."),
         (ValueError("two\n  lines"), "two lines"),
-        (FileNotFoundError(2, "No such file or directory", "a.txt"), "a.txt: No such file or directory."),
+        (FileNotFoundError(2, "No such file or directory", "a.txt"), "No such file or directory: a.txt"),
         (ImportError("pip install x"), "pip install x"),
         (ValueError("\ud800"), "\\ud800"),
     ],
