@@ -242,21 +242,25 @@ def _check_resumable(checkpoint: Path, facts: dict, args: TrainingArguments) -> 
     }.items():
         if not any(name.startswith(prefixes) for name in names):
             raise UserError(f"{checkpoint} has no {part}: training cannot go on from it.")
+    _check_num_processes(checkpoint, facts, args)
+
+
+def _check_num_processes(checkpoint: Path, facts: dict, args: TrainingArguments) -> None:
+    """Raise UserError where this run's number of processes would change the rows that an update sees."""
     saved, now = facts.get("num_processes", args.world_size), args.world_size
-    rows = args.train_batch_size * args.gradient_accumulation_steps * now
-    if saved != now and facts.get("rows_per_update") != rows:
-        batch = facts.get("rows_per_update")
+    if saved == now:
+        return
+    rows_saved = facts.get("rows_per_update")
+    rows_now = args.train_batch_size * args.gradient_accumulation_steps * now
+    problem = f"{checkpoint} was saved by {saved} processes and this run has {now}"
+    if rows_saved is None:
+        raise UserError(f"{problem}; `max_tokens_per_batch` is per process. Start {saved} processes.")
+    if rows_saved != rows_now:
         raise UserError(
-            f"{checkpoint} was saved by {saved} processes and this run has {now}, so that its updates would see other "
-            + (f"rows ({rows} per update, not {batch})" if batch else "rows (`max_tokens_per_batch` is per process)")
-            + f". Start {saved} processes"
-            + (", or change `per_device_train_batch_size` or `gradient_accumulation_steps`." if batch else ".")
+            f"{problem}; its updates saw {rows_saved} rows, and this run's would see {rows_now}. Start {saved} "
+            "processes, or change `per_device_train_batch_size` or `gradient_accumulation_steps`."
         )
-    if saved != now:
-        logger.warning(
-            f"{checkpoint} was saved by {saved} processes and this run has {now}: its updates see the same rows, but "
-            "dropout draws other numbers."
-        )
+    logger.warning(f"{problem}: its updates see the same rows, but dropout draws other numbers.")
 
 
 def check_same_weights(model: PreTrainedModel, checkpoint: str) -> None:
