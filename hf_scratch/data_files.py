@@ -45,7 +45,7 @@ def load_files(files: dict[str, str], cache_dir: str | None = None) -> DatasetDi
     for split, file in files.items():
         with _quiet():
             try:
-                # one by one: read together, a file of dates would become the text of times where the first file has text
+                # one by one: read after a file of text, a file of dates would become "2024-01-01 00:00:00"
                 splits[split] = load_dataset("json", data_files={split: file}, split=split, cache_dir=cache_dir)
             except Exception as error:  # of whatever library reads the file
                 fault = find_fault(Path(file)) or _explain(error, [Path(file)])
