@@ -27,7 +27,7 @@ def load_files(files: dict[str, str], cache_dir: str | None = None) -> DatasetDi
         files: the file of each split.
 
     Raises:
-        ValueError: a file that is not UTF-8, not JSON, empty, or of other columns than the first; with its line.
+        ValueError: a file that is not UTF-8, not JSON, or empty; with its line.
         FileNotFoundError: a file that is not there.
     """
     files = {split: str(Path(file).expanduser()) for split, file in files.items()}
@@ -41,15 +41,16 @@ def load_files(files: dict[str, str], cache_dir: str | None = None) -> DatasetDi
             raise ValueError(f"`{split}_file` ({file}) is empty.")
         if fault := find_first_fault(path):
             raise ValueError(f"`{split}_file` ({file}): {fault}.")
-    with _quiet():
-        try:
-            return load_dataset("json", data_files=files, cache_dir=cache_dir)
-        except Exception as error:  # of whatever library reads the file
-            for split, file in files.items():
-                if fault := find_fault(Path(file)):
-                    raise ValueError(f"`{split}_file` ({file}): {fault}.") from error
-            names = ", ".join(f"`{split}_file` ({file})" for split, file in files.items())
-            raise ValueError(f"{names}: {_explain(error, [Path(file) for file in files.values()])}") from error
+    splits = DatasetDict()
+    for split, file in files.items():
+        with _quiet():
+            try:
+                # one by one: read after a file of text, a file of dates would become "2024-01-01 00:00:00"
+                splits[split] = load_dataset("json", data_files={split: file}, split=split, cache_dir=cache_dir)
+            except Exception as error:  # of whatever library reads the file
+                fault = find_fault(Path(file)) or _explain(error, [Path(file)])
+                raise ValueError(f"`{split}_file` ({file}): {fault.rstrip('.')}.") from error
+    return splits
 
 
 def load_folder(folder: str, config_name: str | None = None, cache_dir: str | None = None) -> DatasetDict:

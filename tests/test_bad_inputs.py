@@ -191,6 +191,10 @@ TABLE = [
             "none": "which is a folder",
         }.items()
     ),
+    (
+        "train_language_model --train_file {bad}/texts/train.jsonl --validation_file {bad}/dates.jsonl",
+        "was read as timestamp",
+    ),
     ("train_language_model --dataset_name {bad}/unlike", "The files have different columns: test.jsonl has words"),
     ("train_language_model --dataset_name {bad}/none", "doesn't contain any data files"),
     # evaluation
