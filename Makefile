@@ -21,7 +21,7 @@ demo: setup
 	$(BIN)/python scripts/demo.py
 
 test: lint
-	$(BIN)/python -m pytest -m 'not slow'
+	$(BIN)/python -m pytest -m 'not slow' --numprocesses auto
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow --ignore tests/test_faults.py
@@ -34,7 +34,7 @@ test-faults: setup
 LOWEST := $(shell sed -n 's/.*"transformers>=\([0-9.]*\).*/\1/p' pyproject.toml)
 
 test-min: .venv-min/.installed
-	.venv-min/bin/python -m pytest -m 'not slow'
+	.venv-min/bin/python -m pytest -m 'not slow' --numprocesses auto
 
 .venv-min/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-min
