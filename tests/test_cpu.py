@@ -244,6 +244,13 @@ def test_a_query_that_may_see_no_key_has_no_context_with_dropout_as_without(bool
     assert not dropped[:, 2].any()
 
 
+def test_a_mask_of_fewer_dimensions_is_broadcast():
+    case = make_case("boolean", *SHAPES["small"])
+    mask = case["mask"][0, 0]
+    context = attend(case["tensors"], mask, False, dropout=1e-9)
+    torch.testing.assert_close(context, by_hand(case["tensors"], mask, False), atol=1e-5, rtol=1e-4)
+
+
 def test_float64_stays_float64():
     case = make_case("causal", *SHAPES["small"], torch.float64)
     torch.testing.assert_close(attend(**case, dropout=0.0), by_hand(**case), atol=1e-12, rtol=1e-12)

@@ -243,7 +243,7 @@ class ScratchGenerationMixin(GenerationMixin):
         drops = pads and all(
             type(processor).__module__ == LogitsProcessor.__module__ for processor in logits_processor
         )
-        may_leave_vocabulary = len(logits_processor) or (pads and not 0 <= int(pad_token_id) < vocab_size)
+        may_leave_vocabulary = len(logits_processor) or not 0 <= (pad_token_id or 0) < vocab_size
         unfinished = torch.ones_like(input_ids[:, 0], dtype=torch.long)
         rows = torch.arange(len(input_ids), device=input_ids.device)  # those that the decoder still holds
         while True:

@@ -66,7 +66,9 @@ def sdpa_training_forward(
     is_causal = module.is_causal if kwargs.get("is_causal") is None else kwargs["is_causal"]
     is_causal = is_causal and attention_mask is None and query.shape[2] > 1
     can_drop = round(dropout * LEVELS) < LEVELS and query.numel() and key.numel() and not is_torchdynamo_compiling()
-    if dropout and can_drop and not (attention_mask is not None and attention_mask.requires_grad):
+    if attention_mask is not None and (attention_mask.requires_grad or attention_mask.dim() != 4):
+        can_drop = False
+    if dropout and can_drop:
         return DropoutAttention.apply(query, key, value, attention_mask, scaling, dropout, is_causal), None
     if not dropout and query.dtype.itemsize == 2 and key.shape[2] < 64:
         if is_causal:

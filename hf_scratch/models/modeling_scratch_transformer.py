@@ -70,11 +70,10 @@ class ScratchTransformerDecoderLayer(GradientCheckpointingLayer):
         super().__init__()
         self.norm_first = config.norm_first
         self.dropout = config.dropout
-        self.self_attn = MultiHeadAttention(
-            config, config.decoder_attention_heads, is_causal=True, layer_idx=layer_idx
-        )
+        num_heads = config.decoder_attention_heads
+        self.self_attn = MultiHeadAttention(config, num_heads, is_causal=True, layer_idx=layer_idx)
         self.self_attn_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps)
-        self.cross_attn = MultiHeadAttention(config, config.decoder_attention_heads, layer_idx=layer_idx)
+        self.cross_attn = MultiHeadAttention(config, num_heads, layer_idx=layer_idx)
         self.cross_attn_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps)
         self.feed_forward = FeedForward(
             config.d_model, config.decoder_ffn_dim, config.activation_function, config.activation_dropout
@@ -154,7 +153,6 @@ class ScratchTransformerStack(ScratchTransformerPreTrainedModel):
             config.position_embedding_type, config.max_position_embeddings, config.d_model
         )
         self.layers = nn.ModuleList(layers)
-        # post-norm layers end in a LayerNorm of their own
         self.norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps) if config.norm_first else nn.Identity()
         self.gradient_checkpointing = False
         self.post_init()

@@ -32,7 +32,7 @@ _CALL = {
 class _Original(NamedTuple):
     functions: dict[str, object]  # what runs, by name, as imported
     files: tuple[ModuleType, ...]  # of this package, that define it
-    hidden: frozenset[str]  # methods and weights, which an instance attribute of the same name would hide
+    reserved: frozenset[str]  # methods and weights: an instance attribute of such a name would replace them
 
 
 _ORIGINALS: dict[type, _Original] = {}
@@ -116,7 +116,7 @@ def _is_defined_by(cls: type, name: str) -> bool:
 
 def _has_no_patch(module: nn.Module) -> bool:
     return (
-        _ORIGINALS[type(module)].hidden.isdisjoint(vars(module))
+        _ORIGINALS[type(module)].reserved.isdisjoint(vars(module))
         and module._compiled_call_impl is None
         and not (module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks)
         and (not module._forward_hooks or all(map(_changes_nothing, module._forward_hooks.values())))
