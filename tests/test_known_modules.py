@@ -618,6 +618,9 @@ def transformers_class(name, folder):
 
 
 PEFT = {
+    "lora on embeddings": ("LoraConfig", {"target_modules": ["embed_tokens"], "init_lora_weights": False}),
+    "lora and tokens": ("LoraConfig", {"target_modules": ["q_proj"], "trainable_token_indices": [1, 5]}),
+    "tokens": ("TrainableTokensConfig", {"token_indices": [1, 5]}),
     "lora": ("LoraConfig", {"target_modules": ["q_proj", "fc1"], "init_lora_weights": False}),
     "prefix": ("PrefixTuningConfig", {"num_virtual_tokens": 4}),
     "prompt": ("PromptTuningConfig", {"num_virtual_tokens": 4}),
@@ -629,7 +632,7 @@ def test_adapters_of_peft_are_not_passed_over(family, method, steps, unchanged):
     peft = pytest.importorskip("peft")
     model = FAMILIES[family]()
     name, options = PEFT[method]
-    if method != "lora":  # PEFT does not know the names of our fields
+    if method in ("prefix", "prompt"):  # PEFT does not know the names of our fields
         heads = model.config.decoder_attention_heads if family == "transformer" else model.config.num_attention_heads
         options = {**options, "token_dim": 32, "num_layers": len(stack_of(model).layers), "num_attention_heads": heads}
         options["num_transformer_submodules"] = 2 if method == "prefix" and family == "transformer" else 1
