@@ -291,3 +291,24 @@ def test_a_random_configuration_trains_generates_and_is_saved(family, seed, tmp_
     loaded = type(model).from_pretrained(tmp_path)
     torch.testing.assert_close(loaded(ids, labels=ids).logits, model(ids, labels=ids).logits)
     assert loaded.config.to_dict() | {"_name_or_path": ""} == config.to_dict() | {"_name_or_path": ""}
+
+
+@pytest.mark.parametrize("value", [0, -1, 1.5, "8", None, (1, 2)], ids=str)
+@pytest.mark.parametrize("name", ["hidden_size", "num_hidden_layers", "num_attention_heads"])
+def test_a_wrong_value_under_a_generic_name_is_refused(name, value):
+    field = ScratchTransformerConfig.attribute_map[name]
+    with pytest.raises(StrictDataclassError, match=field):
+        ScratchTransformerConfig(**TRANSFORMER | {name: value})
+    config = ScratchTransformerConfig(**TRANSFORMER)
+    setattr(config, name, value)
+    with pytest.raises(StrictDataclassError, match=field):
+        ScratchTransformerForConditionalGeneration(config)
+
+
+@pytest.mark.parametrize("name", ["intermediate_size", "init_std", "decoder_vocab_size"])
+def test_none_assigned_to_a_derived_field_is_refused(name):
+    make = make_gpt if name == "intermediate_size" else make_transformer
+    model = make() if make is make_gpt else make(share_encoder_decoder_embeddings=False)
+    setattr(model.config, name, None)
+    with pytest.raises(ValueError, match=f"`{name}` is None"):
+        type(model)(model.config)

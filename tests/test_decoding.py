@@ -333,3 +333,15 @@ def test_ties_between_beams_are_broken_as_in_transformers(family):
     model.lm_head.weight = torch.nn.Parameter(torch.zeros_like(model.lm_head.weight))
     ours, transformers = generate_both(model, PROMPTS, max_new_tokens=5, num_beams=2, length_penalty=0.6)
     assert ours.equal(transformers)
+
+
+@pytest.mark.parametrize("where", ["prompt", "later"])
+def test_beams_without_a_score_are_left_to_transformers(where, family):
+    model = FAMILIES[family](tie_word_embeddings=False)
+    token = 1 if family == "transformer" else int(PROMPTS[0, -1])
+    if where == "later":  # the first token that is generated
+        token = int(model.generate(PROMPTS, max_new_tokens=1, num_beams=3, eos_token_id=None)[0, -1])
+    model.get_decoder().embed_tokens.weight.data[token] = torch.nan
+    ours, transformers = generate_both(model, PROMPTS, max_new_tokens=6, num_beams=3)
+    assert ours.equal(transformers)
+    assert ours.shape[1] > (1 if family == "transformer" else 5)

@@ -10,6 +10,8 @@ import torch
 from conftest import FAMILIES, make_gpt, make_transformer
 from torch import nn
 from torch.nn.utils import parametrizations, prune
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AttentionInterface, AttentionMaskInterface, AutoModelForCausalLM, AutoModelForSeq2SeqLM
 from transformers.activations import ACT2FN
 from transformers.cache_utils import DynamicLayer
@@ -356,6 +358,78 @@ def sliding_cache(model):
     model.config.sliding_window = 3
 
 
+def patched_torch(model):
+    functional, linear = nn.functional, nn.functional.linear
+    functional.linear = lambda x, w, b=None: linear(x, w, b).roll(1, -1)
+    yield
+    functional.linear = linear
+
+
+def patched_torch_function(model):
+    layer_norm = torch.layer_norm
+    torch.layer_norm = lambda *args: layer_norm(*args).roll(1, -1)
+    yield
+    torch.layer_norm = layer_norm
+
+
+def patched_choice(model):
+    argmax = torch.argmax
+    torch.argmax = lambda scores, dim: argmax(scores, dim) % 10
+    yield
+    torch.argmax = argmax
+
+
+def function_mode(model):
+    class Rolls(TorchFunctionMode):
+        def __torch_function__(self, function, types, args=(), kwargs=None):
+            output = function(*args, **kwargs or {})
+            return output.roll(1, -1) if function is nn.functional.layer_norm else output
+
+    with Rolls():
+        yield
+
+
+def dispatch_mode(model):
+    class Rolls(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            output = function(*args, **kwargs or {})
+            return (output[0].roll(1, -1), *output[1:]) if "layer_norm" in str(function) else output
+
+    with Rolls():
+        yield
+
+
+def patched_interface(model):
+    get_interface = AttentionInterface.get_interface
+
+    def get(self, *args):
+        attention = get_interface(self, *args)
+        return lambda module, query, key, value, *args, **kwargs: attention(
+            module, query, key, value.roll(1, -1), *args, **kwargs
+        )
+
+    AttentionInterface.get_interface = get
+    yield
+    AttentionInterface.get_interface = get_interface
+
+
+def patched_loop(model):
+    """Each method that our mixin overrides and calls: a patch of what it calls."""
+    for name in ("_sample", "_beam_search", "_prepare_generated_length", "prepare_inputs_for_generation"):
+        assert name in vars(generation.ScratchGenerationMixin)
+        assert name in vars(generation.GenerationMixin)
+    prepare = generation.GenerationMixin.prepare_inputs_for_generation
+
+    def prepare_less(self, *args, **kwargs):
+        inputs = prepare(self, *args, **kwargs)
+        name = "decoder_input_ids" if self.config.is_encoder_decoder else "input_ids"
+        return inputs | {name: inputs[name].clamp(max=20)}
+
+    generation.GenerationMixin.prepare_inputs_for_generation = prepare_less
+    yield
+    generation.GenerationMixin.prepare_inputs_for_generation = prepare
+
+
 CHANGES = [
     hook, hook_before, hook_on_head, global_hook, global_hook_before, forward_of_an_instance, forward_of_the_model,
     patched_class, patched_linear, patched_activation, patched_layer, patched_call, patched_function, patched_cache,
@@ -364,7 +438,8 @@ CHANGES = [
     class_of_the_model, rms_norm, activation_of_the_user, activation_with_weights, renormed_embedding, parametrized,
     pruned, bias_of_queries_removed, bias_of_values_alone, subclassed_weight, weight_that_is_no_parameter, sparse,
     quantized, layers_shared, first_layer_removed, layers_of_the_user, inputs_of_the_user, update_of_the_user,
-    update_of_the_class, autocast, halved, eager, sliding_cache,
+    update_of_the_class, autocast, halved, eager, sliding_cache, patched_torch, patched_torch_function, patched_choice,
+    function_mode, dispatch_mode, patched_interface, patched_loop,
 ]  # fmt: skip
 
 
@@ -389,6 +464,22 @@ def test_a_changed_model_generates_what_its_own_code_says(family, change, steps,
     steps.clear()
     generate(FAMILIES[family]())
     assert steps  # the change is gone
+
+
+def test_a_head_larger_than_the_embedding_is_left_to_transformers(family, steps):
+    model = FAMILIES[family]()
+    model.lm_head = nn.Linear(32, 70)
+    nn.init.zeros_(model.lm_head.weight)
+    model.lm_head.bias.data[65] = 9.0
+    with pytest.raises(ValueError, match="Token id 65 is outside the vocabulary of 60 tokens"):
+        generate(model)
+    assert not steps
+
+
+def test_torchs_default_device_leaves_the_decoder_in_place(family, steps):
+    with torch.device("cpu"):
+        generate(FAMILIES[family]())
+    assert steps
 
 
 def test_reordering_of_the_users_own_is_called(family, steps):
@@ -527,6 +618,9 @@ def transformers_class(name, folder):
 
 
 PEFT = {
+    "lora on embeddings": ("LoraConfig", {"target_modules": ["embed_tokens"], "init_lora_weights": False}),
+    "lora and tokens": ("LoraConfig", {"target_modules": ["q_proj"], "trainable_token_indices": [1, 5]}),
+    "tokens": ("TrainableTokensConfig", {"token_indices": [1, 5]}),
     "lora": ("LoraConfig", {"target_modules": ["q_proj", "fc1"], "init_lora_weights": False}),
     "prefix": ("PrefixTuningConfig", {"num_virtual_tokens": 4}),
     "prompt": ("PromptTuningConfig", {"num_virtual_tokens": 4}),
@@ -538,7 +632,7 @@ def test_adapters_of_peft_are_not_passed_over(family, method, steps, unchanged):
     peft = pytest.importorskip("peft")
     model = FAMILIES[family]()
     name, options = PEFT[method]
-    if method != "lora":  # PEFT does not know the names of our fields
+    if method in ("prefix", "prompt"):  # PEFT does not know the names of our fields
         heads = model.config.decoder_attention_heads if family == "transformer" else model.config.num_attention_heads
         options = {**options, "token_dim": 32, "num_layers": len(stack_of(model).layers), "num_attention_heads": heads}
         options["num_transformer_submodules"] = 2 if method == "prefix" and family == "transformer" else 1

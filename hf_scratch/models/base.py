@@ -270,9 +270,9 @@ def shift_right(config: PreTrainedConfig, labels: torch.LongTensor) -> torch.Lon
 
 
 def check_inputs(
-    config: PreTrainedConfig, inputs_embeds_given: bool, input_ids: torch.Tensor | None, vocab_size: int
+    config: PreTrainedConfig, inputs_embeds_given: bool, input_ids: torch.Tensor | None, vocabulary: int | nn.Module
 ) -> None:
-    """Raise ValueError unless exactly one input is given and its ids are in the vocabulary.
+    """Raise ValueError unless exactly one input is given and its ids are in the vocabulary, a size or an embedding.
 
     The ids are read on the CPU only: on an accelerator the look would wait for the device at each step.
     """
@@ -280,6 +280,9 @@ def check_inputs(
         raise ValueError("You must specify exactly one of `input_ids` or `inputs_embeds` (or their `decoder_` forms).")
     if input_ids is None or input_ids.device.type != "cpu" or input_ids.numel() == 0 or is_torchdynamo_compiling():
         return
+    vocab_size = vocabulary
+    if isinstance(vocabulary, nn.Module):  # an adapter around an embedding has no `num_embeddings`
+        vocab_size = getattr(vocabulary, "num_embeddings", None) or len(vocabulary.weight)
     low, high = (int(x) for x in input_ids.aminmax())
     if low < 0 or high >= vocab_size:
         raise ValueError(

@@ -59,6 +59,19 @@ def count_feed_forward_weights(width: int, inner_width: int) -> int:
     return 2 * width * inner_width + inner_width + width
 
 
+def check_aliases(config: PreTrainedConfig) -> None:
+    """Check the fields that can be set by another name, of `attribute_map`, which `@strict` does not check."""
+    for name in config.attribute_map.values():
+        setattr(config, name, getattr(config, name))
+
+
+def check_derived(config: PreTrainedConfig, *names: str) -> None:
+    """Raise ValueError for None in fields whose default was derived from others when the config was made."""
+    for name in names:
+        if getattr(config, name) is None:
+            raise ValueError(f"`{name}` is None, which stands for a default only when the config is made. Set it.")
+
+
 def check_heads(config: PreTrainedConfig, name: str, width: str) -> None:
     """Raise ValueError unless the heads share the width out evenly, or have a width of their own."""
     heads, shared = getattr(config, name), getattr(config, width)

@@ -7,6 +7,7 @@ from transformers.utils.type_validators import activation_fn_key, positive_int_f
 from .configuration_base import (
     ScratchConfig,
     check_choice,
+    check_derived,
     check_heads,
     check_scale,
     check_size,
@@ -106,6 +107,7 @@ class ScratchGPTConfig(ScratchConfig):
 
     def validate_architecture(self):
         """Part of `@strict` validation."""
+        check_derived(self, "intermediate_size")
         check_choice(self, "position_embedding_type", ("learned", "sinusoidal"))
         check_choice(self, "is_encoder_decoder", (False,))
         check_scale(self, "layer_norm_eps", "initializer_range")

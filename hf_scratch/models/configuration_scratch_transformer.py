@@ -6,7 +6,9 @@ from transformers.utils.type_validators import activation_fn_key, positive_int_f
 
 from .configuration_base import (
     ScratchConfig,
+    check_aliases,
     check_choice,
+    check_derived,
     check_heads,
     check_scale,
     check_size,
@@ -123,6 +125,7 @@ class ScratchTransformerConfig(ScratchConfig):
 
     def __post_init__(self, **kwargs):
         super().__post_init__(**kwargs)  # first: it sets the fields given by the names of `attribute_map`
+        check_aliases(self)
         if self.decoder_vocab_size is None:
             self.decoder_vocab_size = self.vocab_size
         if self.init_std is None:
@@ -130,6 +133,8 @@ class ScratchTransformerConfig(ScratchConfig):
 
     def validate_architecture(self):
         """Part of `@strict` validation."""
+        check_aliases(self)
+        check_derived(self, "decoder_vocab_size", "init_std")
         for name in ("encoder_attention_heads", "decoder_attention_heads"):
             check_heads(self, name, "d_model")
         if self.share_encoder_decoder_embeddings and self.decoder_vocab_size != self.vocab_size:

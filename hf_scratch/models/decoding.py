@@ -98,14 +98,15 @@ def beam_search(
     prompts: torch.LongTensor,
     num_return_sequences: int,
     generation_config: GenerationConfig,
-) -> torch.LongTensor:
+) -> torch.LongTensor | None:
     """The beam search of transformers' `generate()`, without the sentences that have ended.
 
     Args:
         decoder: after the prompts (batch, length), with `logits` (batch, vocabulary) for what follows.
 
     Returns:
-        The best `num_return_sequences` of each prompt, (batch * num_return_sequences, longest).
+        The best `num_return_sequences` of each prompt, (batch * num_return_sequences, longest). None if a score is
+        nan: which beams then rank first depends on each step of transformers' loop.
     """
     num_beams, length, max_length = decoder.num_beams, prompts.shape[1], generation_config.max_length
     penalty, early_stopping = generation_config.length_penalty, generation_config.early_stopping
@@ -128,6 +129,8 @@ def beam_search(
     for current in range(length, max_length):
         scores = logits.float().log_softmax(-1) + running_scores[..., None]
         scores, chosen = scores.flatten(1).topk(num_candidates)
+        if scores.isnan().any():
+            return None
         parents, tokens = chosen // logits.shape[-1], chosen % logits.shape[-1]
         ends = torch.full_like(tokens, current + 1 == max_length, dtype=torch.bool)
         if eos is not None:

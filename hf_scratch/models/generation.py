@@ -301,12 +301,15 @@ class ScratchGenerationMixin(GenerationMixin):
                 is_usual = is_usual and torch.equal(criterion.eos_token_id, eos)
             is_usual = is_usual and is_original(type(criterion))
         started = self._start_decoder(input_ids, generation_config, num_beams, **model_kwargs) if is_usual else None
-        if started is None:
-            return super()._beam_search(
+        sequences = None
+        if started is not None:
+            num_return_sequences = generation_config.num_return_sequences or 1
+            sequences = beam_search(*started, input_ids[::num_beams], num_return_sequences, generation_config)
+        if sequences is None:
+            sequences = super()._beam_search(
                 input_ids, logits_processor, stopping_criteria, generation_config, synced_gpus, **model_kwargs
             )
-        num_return_sequences = generation_config.num_return_sequences or 1
-        return beam_search(*started, input_ids[::num_beams], num_return_sequences, generation_config)
+        return sequences
 
     def prepare_inputs_for_generation(
         self,

@@ -3,6 +3,8 @@
 
 import torch
 from torch import nn
+from torch.overrides import _get_current_function_mode_stack
+from torch.utils._device import DeviceContext
 from transformers.activations import ACT2CLS
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, EncoderDecoderCache
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
@@ -35,6 +37,13 @@ DECODER = {
 }
 GPT = DECODER | {"embed_norm": NORM}
 
+# what the modules, transformers' loop and the decoder call of torch
+TORCH_FUNCTIONS = {
+    torch: ("argmax", "cat", "embedding", "layer_norm", "matmul", "topk"),
+    nn.functional: ("embedding", "layer_norm", "linear", "log_softmax", "scaled_dot_product_attention", "softmax"),
+}
+TORCH_ORIGINALS = [(file, name, getattr(file, name)) for file, names in TORCH_FUNCTIONS.items() for name in names]
+
 remember(MultiHeadAttention, FeedForward, SinusoidalPositionalEmbedding)
 remember(*SAME_IN_TRAINING)
 remember(EncoderDecoderCache, DynamicCache, DynamicLayer, also={"update", "get_seq_length", "reorder_cache"})
@@ -50,6 +59,7 @@ def can_decode_incrementally(model: ScratchPreTrainedModel, cache: Cache | None)
     classes = vars(type(model)).get("decoded_classes", (None, None))
     base, lm_head = getattr(model, "model", None), getattr(model, "lm_head", None)
     stack = getattr(base, "decoder", None) if is_cross else base
+    vocab_size = model.config.decoder_vocab_size if is_cross else model.config.vocab_size
     if not (type(base) is classes[0] and type(stack) is classes[-2] and type(lm_head) is nn.Linear):
         return False
     if not _has_children(stack, DECODER if is_cross else GPT):
@@ -57,7 +67,7 @@ def can_decode_incrementally(model: ScratchPreTrainedModel, cache: Cache | None)
     modules = [model, base, lm_head, *stack.modules()]
     return (
         lm_head.weight.dtype in (torch.float32, torch.float64)
-        and ALL_ATTENTION_FUNCTIONS["sdpa"] is sdpa_attention_forward
+        and ALL_ATTENTION_FUNCTIONS.get_interface("sdpa", None) is sdpa_attention_forward
         and ALL_MASK_ATTENTION_FUNCTIONS["sdpa"] is sdpa_mask
         and all(
             type(layer) is classes[-1] and _is_known_layer(layer, i, is_cross) for i, layer in enumerate(stack.layers)
@@ -67,7 +77,9 @@ def can_decode_incrementally(model: ScratchPreTrainedModel, cache: Cache | None)
         and are_dense(modules, torch.device("cpu"), lm_head.weight.dtype)
         and stack.embed_tokens.max_norm is None
         and getattr(stack.embed_positions, "max_norm", None) is None
+        and {len(lm_head.weight), len(stack.embed_tokens.weight), stack.embed_tokens.num_embeddings} == {vocab_size}
         and _is_dynamic(cache)
+        and _is_torch_unpatched()
     )
 
 
@@ -98,6 +110,15 @@ def _is_known_attention(attention: MultiHeadAttention, layer_idx: int) -> bool:
         and attention.head_dim == attention.v_head_dim
         and len({projection.weight.shape for projection in projections}) == 1
         and len({projection.bias is None for projection in projections}) == 1
+    )
+
+
+def _is_torch_unpatched() -> bool:
+    """Whether torch's functions are its own, with no mode of the user's (TorchFunctionMode) that changes them."""
+    return (
+        all(getattr(file, name) is function for file, name, function in TORCH_ORIGINALS)
+        and not torch._C._len_torch_dispatch_stack()
+        and all(type(mode) is DeviceContext for mode in _get_current_function_mode_stack())
     )
 
 

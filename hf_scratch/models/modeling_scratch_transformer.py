@@ -166,7 +166,7 @@ class ScratchTransformerStack(ScratchTransformerPreTrainedModel):
         past_key_values: Cache | None = None,
     ) -> torch.Tensor:
         """Tokens times sqrt(d_model) plus positions (sections 3.4 and 3.5): (batch, length) -> (..., d_model)."""
-        check_inputs(self.config, inputs_embeds is not None, input_ids, self.embed_tokens.num_embeddings)
+        check_inputs(self.config, inputs_embeds is not None, input_ids, self.embed_tokens)
         if inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)
         position_ids = make_position_ids(self.config, inputs_embeds, position_ids, past_key_values)

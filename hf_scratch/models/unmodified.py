@@ -28,15 +28,18 @@ _CALL = {
     "_reorder_cache",
 }
 
+_NOT_COMPUTING = {"generate", "__init__"}  # to wrap these changes nothing that is computed
+
 
 class _Original(NamedTuple):
     functions: dict[str, object]  # what runs, by name, as imported
-    files: tuple[ModuleType, ...]  # of this package, that define it
+    owners: tuple[ModuleType | type, ...]  # its bases, and the files of this package that define them
     reserved: frozenset[str]  # methods and weights: an instance attribute of such a name would replace them
 
 
 _ORIGINALS: dict[type, _Original] = {}
-_FILES: dict[ModuleType, dict[str, object]] = {}  # the functions each file uses, as imported
+# the functions that each file uses and each base defines, which a subclass may override and call, as imported
+_OWNED: dict[ModuleType | type, dict[str, object]] = {}
 
 
 def remember(*classes: type, also: Collection[str] = ()) -> None:
@@ -51,16 +54,17 @@ def remember(*classes: type, also: Collection[str] = ()) -> None:
         names = _CALL.union(also) if issubclass(cls, nn.Module) else set(also)
         if not own_bases and not all(_is_defined_by(cls, name) for name in names):
             continue  # patched before this package was imported
-        for base in (*own_bases, GenerationMixin) if issubclass(cls, GenerationMixin) else own_bases:
-            names |= {name for name in vars(base) if callable(getattr(base, name))}
-        names -= {"generate", "__init__"}  # to wrap these changes nothing that is computed
-        files = tuple({sys.modules[base.__module__] for base in own_bases})
-        for file in files:
-            used = {name: value for name, value in vars(file).items() if callable(value)}
-            _FILES[file] = used | _FILES.get(file, {})
+        bases = [*own_bases, GenerationMixin] if issubclass(cls, GenerationMixin) else own_bases
+        owners = (*bases, *{sys.modules[base.__module__] for base in own_bases})
+        for owner in owners:
+            used = {name: getattr(owner, name) for name in vars(owner) if callable(getattr(owner, name))}
+            if isinstance(owner, type):
+                used = {name: value for name, value in used.items() if name not in _NOT_COMPUTING}
+                names |= used.keys()
+            _OWNED[owner] = used | _OWNED.get(owner, {})
         functions = {name: getattr(cls, name, None) for name in names}
         methods = {name for name in dir(cls) if callable(getattr(cls, name, None))}
-        _ORIGINALS[cls] = _Original(functions, files, frozenset(names | methods | {"weight", "bias"}))
+        _ORIGINALS[cls] = _Original(functions, owners, frozenset(names | methods | {"weight", "bias"}))
 
 
 def are_unmodified(modules: Collection[nn.Module]) -> bool:
@@ -83,7 +87,7 @@ def is_original(cls: type) -> bool:
     return (
         original is not None
         and _has(cls, original.functions)
-        and all(_has(file, _FILES[file]) for file in original.files)
+        and all(_has(owner, _OWNED[owner]) for owner in original.owners)
     )
 
 
