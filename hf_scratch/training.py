@@ -4,7 +4,7 @@
 import copy
 import logging
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import datasets
@@ -39,12 +39,24 @@ def prepare_arguments(args: TrainingArguments) -> None:
         logging.getLogger(name).setLevel(level)
 
 
-def check_validation_data(args: TrainingArguments, splits: Mapping) -> None:
-    """Raise ValueError where evaluations are asked for and there is nothing to evaluate on."""
+def check_validation_data(args: TrainingArguments, splits: Mapping, metrics: Sequence[str] = ()) -> None:
+    """Raise ValueError where evaluations are asked for and there is nothing to evaluate on, or where the best one is
+    to be found by a metric that they do not have.
+
+    Args:
+        metrics: what an evaluation has besides the loss.
+    """
     if args.eval_strategy != "no" and "validation" not in splits:
         raise ValueError(
             f"`eval_strategy` is {args.eval_strategy.value!r}, but there is no validation data: the splits are "
             f"{', '.join(splits)}. Give `--validation_file`, or set `--eval_strategy no`."
+        )
+    best = args.metric_for_best_model
+    names = ("loss", *metrics, *("runtime", "samples_per_second", "steps_per_second"))
+    if args.eval_strategy != "no" and best is not None and best.removeprefix("eval_") not in names:
+        raise ValueError(
+            f"`metric_for_best_model` is {best!r}, but the metrics of an evaluation are {', '.join(names)}."
+            + (" BLEU needs `--predict_with_generate true`." if "bleu" in best and not metrics else "")
         )
 
 
