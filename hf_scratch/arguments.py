@@ -251,7 +251,7 @@ def check_evaluation(args: Any, *positive: str) -> None:
     if args.dtype not in DTYPES:
         raise ValueError(f"`dtype` must be one of {', '.join(DTYPES)}; got {args.dtype!r}.")
     try:
-        torch.zeros(1, device=args.device)
+        torch.zeros(1, device=args.device).item()
     except (RuntimeError, AssertionError) as error:
         raise ValueError(f"`device` is {args.device!r}: {str(error).splitlines()[0]}") from error
     for name in ("json", "output_file"):

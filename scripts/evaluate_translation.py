@@ -64,6 +64,8 @@ def main():
         model = load_checkpoint(AutoModelForSeq2SeqLM, args.model, dtype=args.dtype).to(args.device).eval()
         tokenizer = load_tokenizer(args.model)
         check_fits(tokenizer, model.config)
+        if args.num_beams > len(tokenizer):
+            raise ValueError(f"`num_beams` is {args.num_beams}, but there are only {len(tokenizer)} tokens.")
         warn_of_other_languages(model.config, args.source_lang, args.target_lang)
         longest = getattr(model.config, "max_position_embeddings", None)
         lengths = count_tokens(rows["source"], tokenizer)

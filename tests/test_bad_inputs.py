@@ -100,6 +100,7 @@ MODEL = "--dataset_name {bad}/texts --vocab_size 300 --block_size 16 "
 WRITE = "train_language_model " + MODEL
 TEST = "evaluate_translation --test_file {bad}/pairs/test.jsonl --source_lang en --target_lang de --model {bad}/"
 SCORE = "evaluate_language_model --test_file {bad}/texts/test.jsonl --model {bad}/"
+MODEL_OF_GPT2 = "train_stock_gpt2 --tokenizer_name {bad}/gpt " + MODEL
 CONVERT = "convert_checkpoint --input {bad}/"
 # the command line, and what its error must say
 TABLE = [
@@ -213,6 +214,12 @@ TABLE = [
     (TEST + "translator --json {bad}/nowhere/a.json", "there is no folder for it"),
     (TEST + "translator --json {bad}/out --output_file {bad}/../{bad.name}/out", "`json` and `output_file` are both"),
     (TEST + "translator --length_penalty 1e9", "`length_penalty` is 1000000000.0, too large for"),
+    (TEST + "translator --device meta", "`device` is 'meta'"),
+    (TEST + "translator --num_beams 280", "`num_beams` is 280, but there are only 279 tokens"),
+    (
+        MODEL_OF_GPT2 + "--early_stopping_patience 1",
+        "`early_stopping_patience` is 1, which needs",
+    ),
     (TEST + "translator --device moon", "`device` is 'moon'"),
     (TEST + "translator --dtype int8", "`dtype` must be one of float32, bfloat16, float16"),
     (TEST + "translator --test_file {bad}/long.jsonl", "1 of 4 sources of {bad}/long.jsonl are longer"),
