@@ -20,6 +20,7 @@ from transformers import (
 )
 
 from .errors import is_first_process
+from .models.generation import MAX_LOG_LENGTH_FACTOR
 from .recipes import convert_value, parse_pairs, read_recipe
 from .tokenization import KINDS
 
@@ -50,6 +51,13 @@ def check_at_least(arguments: Any, smallest: float, *names: str) -> None:
         value = getattr(arguments, name)
         if value is not None and not (value >= smallest and math.isfinite(value)):
             raise ValueError(f"`{name}` must be {smallest} or more, got {value}.")
+
+
+def check_length_penalty(arguments: Any, longest: int) -> None:
+    """Raise ValueError where `length_penalty` would take a beam's score, of up to `longest` tokens, out of float32."""
+    penalty = arguments.length_penalty
+    if arguments.num_beams > 1 and abs(penalty) * math.log(longest) > MAX_LOG_LENGTH_FACTOR:
+        raise ValueError(f"`length_penalty` is {penalty}, too large for {longest} tokens. Usual are 0.6 to 2.")
 
 
 def check_finite(arguments: Any, *names: str) -> None:
@@ -187,6 +195,11 @@ def check_training_arguments(args: TrainingArguments) -> None:
     check_at_least(args, 1, "save_total_limit", "eval_accumulation_steps")
     check_at_least(args, 0, "learning_rate", "warmup_steps", "weight_decay", "max_grad_norm", "adam_epsilon")
     check_at_least(args, 0, "num_train_epochs", "dataloader_num_workers", "eval_delay")
+    check_at_least(args, 0, "neftune_noise_alpha")
+    if args.data_seed is not None and not abs(args.data_seed) < 2**62:
+        raise ValueError(f"`data_seed` must be below 2**62, got {args.data_seed}.")
+    if args.dataloader_persistent_workers and args.dataloader_num_workers == 0:
+        raise ValueError("`dataloader_persistent_workers` needs `dataloader_num_workers` of 1 or more.")
     for name in ("logging", "eval", "save"):
         if getattr(args, f"{name}_strategy") == "steps" and not getattr(args, f"{name}_steps") > 0:
             raise ValueError(f"`{name}_steps` must be above 0, got {getattr(args, f'{name}_steps')}.")
@@ -238,13 +251,19 @@ def check_evaluation(args: Any, *positive: str) -> None:
     if args.dtype not in DTYPES:
         raise ValueError(f"`dtype` must be one of {', '.join(DTYPES)}; got {args.dtype!r}.")
     try:
-        torch.zeros(1, device=args.device)
+        torch.zeros(1, device=args.device).item()
     except (RuntimeError, AssertionError) as error:
         raise ValueError(f"`device` is {args.device!r}: {str(error).splitlines()[0]}") from error
     for name in ("json", "output_file"):
         path = getattr(args, name, None)
         if path is not None and (os.path.isdir(path) or not os.path.isdir(os.path.dirname(path) or ".")):
             raise ValueError(f"`{name}` is {path!r}, but there is no folder for it, or it is a folder itself.")
+        if path is not None and not os.access(path if os.path.exists(path) else os.path.dirname(path) or ".", os.W_OK):
+            raise ValueError(f"`{name}` is {path!r}, which cannot be written.")
+    if args.json is not None and os.path.realpath(args.json) == os.path.realpath(
+        getattr(args, "output_file", None) or ""
+    ):
+        raise ValueError(f"`json` and `output_file` are both {args.json!r}.")
 
 
 def parse_arguments(*dataclass_types: type, args: list[str] | None = None) -> tuple[tuple, str]:
@@ -269,7 +288,10 @@ def parse_arguments(*dataclass_types: type, args: list[str] | None = None) -> tu
         recipe = args.pop(0)
         values = _read_recipe(parser, recipe)
         parser.set_defaults(**values)
-    *parsed, unknown = parser.parse_args_into_dataclasses(args, return_remaining_strings=True)
+    try:
+        *parsed, unknown = parser.parse_args_into_dataclasses(args, return_remaining_strings=True)
+    except TypeError as error:  # an unknown key of what TrainingArguments passes on to accelerate
+        raise ValueError(str(error)) from error
     for flag in unknown:
         if flag.startswith("--"):
             parser.error(f"there is no argument {flag}{_nearest(flag.lstrip('-').split('=')[0], names, '--')}")

@@ -20,10 +20,13 @@ from .runs import how_to_go_on
 class TrainingTime(TrainerCallback):
     """Write the minutes since the start of training into the log. A resumed run continues from its last entry."""
 
+    entries_before = 0
+
     def on_train_begin(self, args, state, control, **kwargs):
         """Start the clock."""
         before = [entry["minutes"] for entry in state.log_history if "minutes" in entry]
         self.start = time.monotonic() - 60 * (before[-1] if before else 0.0)
+        self.entries_before = len(state.log_history)  # of the run that is resumed
 
     def on_log(self, args, state, control, **kwargs):
         """Read it."""
@@ -60,6 +63,25 @@ class TimeLimit(TrainerCallback):
             control.should_save |= args.save_strategy == SaveStrategy.STEPS
 
 
+class SaveAfterEvaluation(TrainerCallback):
+    """Evaluate first where an update ends an epoch, at whose end an evaluation is due, and is to be saved as well.
+
+    Trainer saves after the update and evaluates after the epoch. A run resumed from that checkpoint would leave the
+    evaluation out, and go on with other random numbers.
+    """
+
+    def on_step_end(self, args, state, control, **kwargs):
+        """Put the checkpoint off."""
+        ends_epoch = state.epoch.is_integer() or state.global_step >= state.max_steps
+        self.put_off = control.should_save and ends_epoch and args.eval_strategy == IntervalStrategy.EPOCH
+        control.should_save &= not self.put_off
+
+    def on_epoch_end(self, args, state, control, **kwargs):
+        """Save now."""
+        control.should_save |= getattr(self, "put_off", False)
+        self.put_off = False
+
+
 class StopOnSignal(TrainerCallback):
     """SIGTERM or Ctrl-C: finish the update, save a checkpoint, and exit with 143 or 130. A second Ctrl-C ends at once.
 
@@ -70,10 +92,11 @@ class StopOnSignal(TrainerCallback):
     def __init__(self):
         self.received = None  # the signal's number
         self.has_stopped = False
+        self.saves_early = False  # a checkpoint that `save_strategy` does not ask for
 
     def on_train_begin(self, args, state, control, **kwargs):
         """Take the signals over."""
-        self.received, self.has_stopped, self.before = None, False, {}
+        self.received, self.has_stopped, self.saves_early, self.before = None, False, False, {}
         if threading.current_thread() is threading.main_thread():
             self.before = {number: signal.signal(number, self.receive) for number in (signal.SIGTERM, signal.SIGINT)}
 
@@ -91,7 +114,9 @@ class StopOnSignal(TrainerCallback):
         """Stop, with a checkpoint. It is saved after the evaluation if one is due at the end of this epoch."""
         if any_process(self.received is not None):
             self.has_stopped = control.should_training_stop = True
-            control.should_save |= not (args.save_strategy == SaveStrategy.EPOCH and state.epoch.is_integer())
+            is_due = args.save_strategy == SaveStrategy.EPOCH and state.epoch.is_integer()  # at the end of the epoch
+            self.saves_early = not (control.should_save or is_due)
+            control.should_save |= self.saves_early
 
     def on_epoch_end(self, args, state, control, **kwargs):
         """Leave out what Trainer does at the end of an epoch, where the epoch has not ended."""

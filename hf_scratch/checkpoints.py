@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
-from transformers import AutoConfig, PreTrainedModel, TrainingArguments
+from transformers import AutoConfig, PreTrainedModel, TrainerState, TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from .errors import UserError
@@ -122,14 +122,53 @@ def whole_checkpoints(output_dir: str | Path) -> list[Path]:
     return [path for path in numbered_checkpoints(output_dir) if (path / MANIFEST).is_file()]
 
 
+def is_early(checkpoint: Path) -> bool:
+    """Whether a signal asked for this whole checkpoint, between two that `save_strategy` asks for."""
+    try:
+        return bool(json.loads((checkpoint / MANIFEST).read_text(encoding="utf-8"))["is_early"])
+    except (ValueError, KeyError, TypeError):  # a damaged manifest, or an older one
+        return False
+
+
 def delete_old_checkpoints(output_dir: str | Path, limit: int | None, best: str | None) -> None:
-    """Keep the last `limit` whole checkpoints and the best one (None or 0: keep all)."""
-    if not limit or limit < 0:
-        return
-    for folder in whole_checkpoints(output_dir)[:-limit]:
+    """Keep the last `limit` whole checkpoints (None or 0: all) and the best one.
+
+    Those that a signal asked for do not count, and are deleted as soon as there is a later one.
+    """
+    checkpoints = whole_checkpoints(output_dir)
+    early = [folder for folder in checkpoints if is_early(folder)]
+    regular = [folder for folder in checkpoints if folder not in early]
+    old = [folder for folder in early if folder != checkpoints[-1]]
+    old += regular[:-limit] if limit and limit > 0 else []
+    for folder in old:
         if best is None or not os.path.isdir(best) or not os.path.samefile(folder, best):
+            if folder.is_symlink():
+                folder.unlink()
+                continue
             (folder / MANIFEST).unlink()  # first, so that half a checkpoint never looks whole
             shutil.rmtree(folder)
+
+
+def find_best_checkpoint(state: TrainerState, output_dir: str) -> None:
+    """Make `state`, of a run that is resumed, name its best checkpoint where it is now.
+
+    Where that is gone or damaged, a warning names it, and the evaluations to come are compared with each other alone:
+    without this, the run would end with its last weights, and report the evaluation of the best.
+    """
+    if state.best_global_step is None:
+        return
+    folder = Path(output_dir, f"{PREFIX_CHECKPOINT_DIR}-{state.best_global_step}")  # the run's folder may have moved
+    if not folder.is_dir() and state.best_model_checkpoint is not None:
+        folder = Path(state.best_model_checkpoint)
+    try:
+        check_manifest(folder)
+        problem = "" if folder.is_dir() else f"{folder} is missing"
+    except DamagedFolderError as error:
+        problem = str(error)
+    state.best_model_checkpoint = str(folder)
+    if problem:
+        logger.warning(f"{problem}. It was the best checkpoint so far; the best of those to come is taken instead.")
+        state.best_metric = state.best_global_step = state.best_model_checkpoint = None
 
 
 def choose_checkpoint(args: TrainingArguments) -> str | None:
@@ -145,47 +184,56 @@ def choose_checkpoint(args: TrainingArguments) -> str | None:
             is not what was saved; or it was written by another number of processes with another batch.
     """
     output_dir, wanted = args.output_dir, str(args.resume_from_checkpoint or "false")
-    if wanted.lower() == "auto":
-        wanted = "last" if numbered_checkpoints(output_dir) else "false"
     if wanted.lower() == "false":
         check_output_dir(output_dir)
         return None
-    if wanted.lower() in ("last", "true"):
-        checkpoint, facts = _last_whole_checkpoint(output_dir)
+    if wanted.lower() in ("last", "true", "auto"):
+        last = _last_whole_checkpoint(output_dir)
+        if last is None and wanted.lower() == "auto":
+            check_output_dir(output_dir, f"damaged-{PREFIX_CHECKPOINT_DIR}-")
+            return None
+        if last is None:
+            damaged = sorted(path.name for path in Path(output_dir).glob(f"damaged-{PREFIX_CHECKPOINT_DIR}-*"))
+            found = f" ({', '.join(damaged)} cannot be used)" if damaged else ""
+            raise UserError(
+                f"There is no whole checkpoint in `output_dir` ({output_dir}) to resume from{found}. Start again in "
+                "another folder, or with `--resume_from_checkpoint` and the path of a checkpoint elsewhere."
+            )
+        checkpoint, facts = last
     else:
         checkpoint, facts = _named_checkpoint(wanted, output_dir)
     _check_resumable(checkpoint, facts, args)
     return str(checkpoint)
 
 
-def check_output_dir(output_dir: str) -> None:
-    """Raise UserError unless `output_dir` is new or empty. Hidden files do not count."""
-    if os.path.isdir(output_dir) and any(not name.startswith(".") for name in os.listdir(output_dir)):
+def check_output_dir(output_dir: str, *ignored: str) -> None:
+    """Raise UserError unless `output_dir` is new or empty. Hidden files and names that begin as `ignored` do not
+    count.
+    """
+    if os.path.isdir(output_dir) and any(not name.startswith((".", *ignored)) for name in os.listdir(output_dir)):
         raise UserError(
             f"`output_dir` ({output_dir}) is not empty: another run may be in it. Choose another folder, or go on "
             "with that run by `--resume_from_checkpoint last`."
         )
 
 
-def _last_whole_checkpoint(output_dir: str) -> tuple[Path, dict]:
+def _last_whole_checkpoint(output_dir: str) -> tuple[Path, dict] | None:
     for checkpoint in reversed(numbered_checkpoints(output_dir)):
         try:
             facts = check_manifest(checkpoint)
-            if facts is not None:
+            if facts is None:
+                problem = f"{checkpoint} is incomplete: it has no {MANIFEST}, which is written last"
+            elif (step := facts.get("step")) not in (None, _step(checkpoint)):
+                problem = f"{checkpoint} was saved after update {step}, and has another's name"
+            else:
                 return checkpoint, facts
-            problem = f"{checkpoint} is incomplete: it has no {MANIFEST}, which is written last"
         except DamagedFolderError as error:
             problem = str(error)
         moved = checkpoint.with_name(f"damaged-{checkpoint.name}")
         shutil.rmtree(moved, ignore_errors=True)
         checkpoint.rename(moved)
         logger.warning(f"{problem}. It is now {moved}; the checkpoint before it is taken.")
-    damaged = sorted(path.name for path in Path(output_dir).glob(f"damaged-{PREFIX_CHECKPOINT_DIR}-*"))
-    found = f" ({', '.join(damaged)} cannot be used)" if damaged else ""
-    raise UserError(
-        f"There is no whole checkpoint in `output_dir` ({output_dir}) to resume from{found}. Start again in another "
-        "folder, or with `--resume_from_checkpoint` and the path of a checkpoint elsewhere."
-    )
+    return None
 
 
 def _named_checkpoint(path: str, output_dir: str) -> tuple[Path, dict]:
@@ -239,28 +287,35 @@ def _check_resumable(checkpoint: Path, facts: dict, args: TrainingArguments) -> 
         "optimizer.pt": ("optimizer", "global_step"),
         "scheduler.pt": ("scheduler", "global_step"),
         "trainer_state.json": ("trainer_state.json",),
+        "rng_state.pth": ("rng_state",),
     }.items():
         if not any(name.startswith(prefixes) for name in names):
             raise UserError(f"{checkpoint} has no {part}: training cannot go on from it.")
-    _check_num_processes(checkpoint, facts, args)
+    _check_same_rows(checkpoint, facts, args)
 
 
-def _check_num_processes(checkpoint: Path, facts: dict, args: TrainingArguments) -> None:
-    """Raise UserError where this run's number of processes would change the rows that an update sees."""
+def _check_same_rows(checkpoint: Path, facts: dict, args: TrainingArguments) -> None:
+    """Raise UserError where this run's updates would see other rows than those that the checkpoint comes from."""
     saved, now = facts.get("num_processes", args.world_size), args.world_size
-    if saved == now:
-        return
     rows_saved = facts.get("rows_per_update")
     rows_now = args.train_batch_size * args.gradient_accumulation_steps * now
-    problem = f"{checkpoint} was saved by {saved} processes and this run has {now}"
-    if rows_saved is None:
-        raise UserError(f"{problem}; `max_tokens_per_batch` is per process. Start {saved} processes.")
-    if rows_saved != rows_now:
+    if saved != now and rows_saved is None:
         raise UserError(
-            f"{problem}; its updates saw {rows_saved} rows, and this run's would see {rows_now}. Start {saved} "
-            "processes, or change `per_device_train_batch_size` or `gradient_accumulation_steps`."
+            f"{checkpoint} was saved by {saved} processes and this run has {now}; `max_tokens_per_batch` is per "
+            f"process. Start {saved} processes."
         )
-    logger.warning(f"{problem}: its updates see the same rows, but dropout draws other numbers.")
+    if rows_saved not in (None, rows_now) and not args.ignore_data_skip:
+        raise UserError(
+            f"{checkpoint} was saved with {rows_saved} rows per update ({saved} processes), and this run has "
+            f"{rows_now} ({now}): it would go on at other rows. Make processes, `per_device_train_batch_size` and "
+            f"`gradient_accumulation_steps` multiply to {rows_saved}; or start anew, `--model_name_or_path` naming "
+            "the checkpoint."
+        )
+    if saved != now:
+        logger.warning(
+            f"{checkpoint} was saved by {saved} processes and this run has {now}: its updates see the same rows, but "
+            "dropout draws other numbers."
+        )
 
 
 def check_same_weights(model: PreTrainedModel, checkpoint: str) -> None:

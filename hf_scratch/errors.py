@@ -18,6 +18,7 @@ in the environment, a user's mistake shows its trace too.
 import functools
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,6 +28,7 @@ from huggingface_hub.errors import StrictDataclassError, StrictDataclassFieldVal
 from safetensors import SafetensorError
 from tqdm.auto import tqdm
 
+SECONDS_BEFORE_OTHERS_PRINT = 10.0
 LONGEST_MESSAGE = 600  # characters, of other libraries' messages
 USERS_ERRORS = (ValueError, OverflowError, OSError, ImportError, StrictDataclassError, DatasetsError, SafetensorError)
 
@@ -53,7 +55,7 @@ def preparation() -> Iterator[None]:
 def command(main: Callable) -> Callable:
     """Decorate a script's `main` so that a user's mistake ends it with a line on stderr and exit status 2.
 
-    Where several processes run, the first one on each machine prints; the others exit in silence.
+    Where several processes run, the first one on each machine prints, and another only an error of its own.
     """
 
     @functools.wraps(main)
@@ -75,11 +77,18 @@ def is_first_process() -> bool:
 
 
 def exit_with(message: str) -> None:
-    """Print `script.py: error: message` on the first process of a machine, and exit with status 2."""
-    if is_first_process():
-        text = f"{Path(sys.argv[0]).name}: error: {message}"
-        # lone surrogates, in a file name for example, cannot be printed
-        tqdm.write(text.encode(errors="backslashreplace").decode(), file=sys.stderr)  # beside a progress bar, if any
+    """Print `script.py: error: message` on the first process of a machine, and exit with status 2.
+
+    The first process has most errors too, and the launcher ends the others after it. One that is still there after a
+    while has an error of its own, and prints it.
+    """
+    name = "error"
+    if not is_first_process():
+        time.sleep(SECONDS_BEFORE_OTHERS_PRINT)
+        name = f"error of process {os.environ['LOCAL_RANK']}"
+    text = f"{Path(sys.argv[0]).name}: {name}: {message}"
+    # lone surrogates, in a file name for example, cannot be printed
+    tqdm.write(text.encode(errors="backslashreplace").decode(), file=sys.stderr)  # beside a progress bar, if any
     raise SystemExit(2)
 
 

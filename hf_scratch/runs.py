@@ -85,8 +85,13 @@ def _claim(args: TrainingArguments, stack: ExitStack) -> str | None:
             f"`output_dir` ({args.output_dir}) is in use by another run. Wait for its end, or choose another folder."
         ) from None
     stack.callback(lock.release)
-    stack.callback(os.remove, lock.lock_file)  # while it is still held
+    stack.callback(_remove_lock, lock.lock_file)  # while it is still held
     return choose_checkpoint(args)
+
+
+def _remove_lock(file: str) -> None:
+    with suppress(FileNotFoundError):  # somebody took it for a stale one
+        os.remove(file)
 
 
 def _remove_if_empty(folder: str) -> None:

@@ -4,19 +4,20 @@
 import copy
 import logging
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import datasets
 import torch
 from accelerate.data_loader import BatchSamplerShard
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, set_model_state_dict
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Sampler
 from transformers import EarlyStoppingCallback, Seq2SeqTrainer, Trainer, TrainingArguments
+from transformers.trainer_pt_utils import LengthGroupedSampler
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
-from .callbacks import TrainingTime
-from .checkpoints import average_checkpoints, delete_old_checkpoints, whole_checkpoints
+from .callbacks import SaveAfterEvaluation, StopOnSignal, TrainingTime
+from .checkpoints import average_checkpoints, delete_old_checkpoints, find_best_checkpoint, is_early, whole_checkpoints
 from .data import TokenBudgetBatchSampler
 from .manifest import MANIFEST, write_manifest
 
@@ -38,13 +39,51 @@ def prepare_arguments(args: TrainingArguments) -> None:
         logging.getLogger(name).setLevel(level)
 
 
-def check_validation_data(args: TrainingArguments, splits: Mapping) -> None:
-    """Raise ValueError where evaluations are asked for and there is nothing to evaluate on."""
+def check_validation_data(args: TrainingArguments, splits: Mapping, metrics: Sequence[str] = ()) -> None:
+    """Raise ValueError where evaluations are asked for and there is nothing to evaluate on, or where the best one is
+    to be found by a metric that they do not have.
+
+    Args:
+        metrics: what an evaluation has besides the loss.
+    """
     if args.eval_strategy != "no" and "validation" not in splits:
         raise ValueError(
             f"`eval_strategy` is {args.eval_strategy.value!r}, but there is no validation data: the splits are "
             f"{', '.join(splits)}. Give `--validation_file`, or set `--eval_strategy no`."
         )
+    best = args.metric_for_best_model
+    names = ("loss", *metrics, *("runtime", "samples_per_second", "steps_per_second"))
+    if args.eval_strategy != "no" and best is not None and best.removeprefix("eval_") not in names:
+        raise ValueError(
+            f"`metric_for_best_model` is {best!r}, but the metrics of an evaluation are {', '.join(names)}."
+            + (" BLEU needs `--predict_with_generate true`." if "bleu" in best and not metrics else "")
+        )
+
+
+def data_seed(args: TrainingArguments) -> int:
+    """What the order of the rows follows."""
+    return args.data_seed if args.data_seed is not None else args.seed
+
+
+class SeededSampler(Sampler[int]):
+    """A sampler with `generator`, whose order depends on the seed and the epoch alone.
+
+    With torch's global random numbers, a resumed run reads another order, and each process one of its own.
+    """
+
+    def __init__(self, sampler: Sampler, seed: int):
+        self.sampler, self.seed, self.epoch = sampler, seed, 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the order."""
+        self.epoch = epoch
+
+    def __iter__(self) -> Iterator[int]:
+        self.sampler.generator = torch.Generator().manual_seed(self.seed + self.epoch)
+        return iter(self.sampler)
+
+    def __len__(self) -> int:
+        return len(self.sampler)
 
 
 class ResumableTrainerMixin:
@@ -55,9 +94,25 @@ class ResumableTrainerMixin:
     - A run that is resumed at its last update makes no further one.
     """
 
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.add_callback(SaveAfterEvaluation())  # after those that ask for checkpoints
+
     def get_train_dataloader(self) -> DataLoader:
         """As stock, with the sampler at hand for `set_epoch`."""
         return show_sampler(super().get_train_dataloader())
+
+    def get_eval_dataloader(self, *args, **kwargs) -> DataLoader:
+        """As stock, but with all rows: `dataloader_drop_last` is for training."""
+        drop_last, self.args.dataloader_drop_last = self.args.dataloader_drop_last, False
+        try:
+            return super().get_eval_dataloader(*args, **kwargs)
+        finally:
+            self.args.dataloader_drop_last = drop_last
+
+    def _get_train_sampler(self, *args, **kwargs) -> Sampler | None:
+        sampler = super()._get_train_sampler(*args, **kwargs)
+        return SeededSampler(sampler, data_seed(self.args)) if isinstance(sampler, LengthGroupedSampler) else sampler
 
     def train(self, *args, **kwargs):
         """As stock, but old checkpoints are deleted in `_save_checkpoint`, not in Trainer's two places."""
@@ -66,6 +121,12 @@ class ResumableTrainerMixin:
             return super().train(*args, **kwargs)
         finally:
             self.args.save_total_limit = self.save_total_limit
+
+    def _init_training_state(self, *args, **kwargs):
+        result = super()._init_training_state(*args, **kwargs)
+        if self.args.load_best_model_at_end:
+            find_best_checkpoint(self.state, self.args.output_dir)
+        return result
 
     def _run_epoch(self, *args, **kwargs):
         stoppers = [c for c in self.callback_handler.callbacks if isinstance(c, EarlyStoppingCallback)]
@@ -85,6 +146,8 @@ class ResumableTrainerMixin:
             self.accelerator.wait_for_everyone()  # each process has written its random state
             if self.args.should_save:
                 facts = {"step": self.state.global_step, "num_processes": self.args.world_size}
+                if any(isinstance(c, StopOnSignal) and c.saves_early for c in self.callback_handler.callbacks):
+                    facts["is_early"] = True
                 write_manifest(folder, **facts, rows_per_update=self.rows_per_update())
         except Exception:
             if self.args.should_save:
@@ -184,7 +247,7 @@ class TranslationTrainer(ScratchTrainerMixin, Seq2SeqTrainer):
                 self.train_dataset["length"],
                 max_tokens_per_batch,
                 num_processes=self.accelerator.num_processes,
-                seed=self.args.data_seed if self.args.data_seed is not None else self.args.seed,
+                seed=data_seed(self.args),
             )
 
     def get_train_dataloader(self) -> DataLoader:
@@ -231,8 +294,11 @@ def save_final_model(trainer: Trainer) -> None:
 
 
 def last_checkpoints(output_dir: str, count: int, up_to: int | None = None) -> list[str]:
-    """The folders of the last `count` whole checkpoints, oldest first, of which none is later than update `up_to`."""
-    folders = [str(path) for path in whole_checkpoints(output_dir)]
+    """The folders of the last `count` whole checkpoints, oldest first, of which none is later than update `up_to`.
+
+    Those that a signal asked for do not count: a run that was not stopped has none of them.
+    """
+    folders = [str(path) for path in whole_checkpoints(output_dir) if not is_early(path)]
     folders = [path for path in folders if up_to is None or int(path.rpartition("-")[2]) <= up_to]
     return folders[max(len(folders) - count, 0) :]
 
@@ -274,8 +340,11 @@ def load_weights(model: torch.nn.Module, weights: dict[str, torch.Tensor]) -> No
 def _evaluation_of_training(trainer: Trainer) -> dict | None:
     """The evaluation that training has already made of the weights at hand, if there is one."""
     state = trainer.state
-    step = state.best_global_step if trainer.args.load_best_model_at_end else state.global_step
-    for entry in reversed(state.log_history):
+    has_best = trainer.args.load_best_model_at_end and state.best_model_checkpoint is not None
+    step = state.best_global_step if has_best else state.global_step
+    # of a resumed run, the evaluations before may have seen other data
+    clock = next((c for c in trainer.callback_handler.callbacks if isinstance(c, TrainingTime)), None)
+    for entry in reversed(state.log_history[clock.entries_before if clock else 0 :]):
         if entry["step"] == step and "eval_loss" in entry:
             return {key: value for key, value in entry.items() if key == "epoch" or key.startswith("eval_")}
     return None

@@ -58,9 +58,9 @@ def main():
     result = evaluate_language_model(model, tokenizer, rows["text"], args.batch_size, args.block_size, args.stride)
     if args.answer_after is not None:
         result |= evaluate_answers(model, tokenizer, rows["text"], args.answer_after)
+    print(json.dumps(result, indent=2), flush=True)  # before the files: their disk may be full
     if args.json:
         Path(args.json).write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
-    print(json.dumps(result, indent=2))
 
 
 if __name__ == "__main__":

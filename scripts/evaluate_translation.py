@@ -13,7 +13,7 @@ from pathlib import Path
 from transformers import AutoModelForSeq2SeqLM
 
 import hf_scratch  # noqa: F401  registers the models
-from hf_scratch.arguments import check_evaluation, check_finite, parse_arguments
+from hf_scratch.arguments import check_evaluation, check_finite, check_length_penalty, parse_arguments
 from hf_scratch.checkpoints import load_checkpoint
 from hf_scratch.data import check_lengths, count_tokens, load_splits, take_pairs
 from hf_scratch.errors import command, preparation
@@ -64,10 +64,13 @@ def main():
         model = load_checkpoint(AutoModelForSeq2SeqLM, args.model, dtype=args.dtype).to(args.device).eval()
         tokenizer = load_tokenizer(args.model)
         check_fits(tokenizer, model.config)
+        if args.num_beams > len(tokenizer):
+            raise ValueError(f"`num_beams` is {args.num_beams}, but there are only {len(tokenizer)} tokens.")
         warn_of_other_languages(model.config, args.source_lang, args.target_lang)
         longest = getattr(model.config, "max_position_embeddings", None)
         lengths = count_tokens(rows["source"], tokenizer)
         check_lengths(lengths, longest, f"sources of {args.test_file}", "Shorten or remove them.")
+        check_length_penalty(args, model.generation_config.max_length or longest or 1)
     result, hypotheses = evaluate_translation(
         model,
         tokenizer,
@@ -78,11 +81,11 @@ def main():
         num_beams=args.num_beams,
         length_penalty=args.length_penalty,
     )
+    print(json.dumps(result, indent=2), flush=True)  # before the files: their disk may be full
     if args.output_file:
         write_lines(Path(args.output_file), hypotheses)
     if args.json:
         Path(args.json).write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
-    print(json.dumps(result, indent=2))
 
 
 if __name__ == "__main__":

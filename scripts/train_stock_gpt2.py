@@ -60,6 +60,7 @@ def main():
                 for name, rows in texts.items()
             }
             ids = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
+            callbacks = [TrainingTime(), *stopping_callbacks(data_args, args)]
             config = GPT2Config(vocab_size=len(tokenizer), n_positions=data_args.block_size, **ids, **overrides)
         trainer = ResumableTrainer(
             model=GPT2LMHeadModel(config),
@@ -68,7 +69,7 @@ def main():
             eval_dataset=packed.get("validation"),
             data_collator=default_data_collator,
             processing_class=tokenizer,
-            callbacks=[TrainingTime(), *stopping_callbacks(data_args, args)],
+            callbacks=callbacks,
         )
         trainer.train(resume_from_checkpoint=checkpoint)
         save_final_model(trainer)

@@ -19,7 +19,13 @@ from transformers import (
 )
 
 from hf_scratch import ScratchTransformerConfig, ScratchTransformerForConditionalGeneration
-from hf_scratch.arguments import ModelArguments, TranslationArguments, parse_arguments, parse_overrides
+from hf_scratch.arguments import (
+    ModelArguments,
+    TranslationArguments,
+    check_length_penalty,
+    parse_arguments,
+    parse_overrides,
+)
 from hf_scratch.callbacks import stopping_callbacks
 from hf_scratch.cards import write_translation_card
 from hf_scratch.checkpoints import check_same_weights, load_first_model
@@ -69,7 +75,13 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
             name: take_pairs(rows, source_lang, target_lang, describe_split(data_args, name), workers)
             for name, rows in splits.items()
         }
-    check_validation_data(args, splits)
+    metrics = ("bleu", "exact_match") if args.predict_with_generate and not args.prediction_loss_only else ()
+    check_validation_data(args, splits, metrics)
+    if metrics and (args.batch_eval_metrics or not args.eval_do_concat_batches):
+        raise ValueError(
+            "`predict_with_generate` needs all translations at once: leave out `batch_eval_metrics` and "
+            "`eval_do_concat_batches`."
+        )
 
     def make_tokenizer():
         if (tokenizer := load_first_tokenizer(model_args, checkpoint)) is not None:
@@ -125,14 +137,17 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
         lengths = count_tokens(pairs["test"]["source"], tokenizer)
         advice = "Shorten or remove them, or raise `max_position_embeddings`."
         check_lengths(lengths, longest, f"sources of {describe_split(data_args, 'test')}", advice)
+    max_length = min(data_args.max_target_length, longest or data_args.max_target_length)
+    check_length_penalty(data_args, max_length)
     model.generation_config = GenerationConfig(
         pad_token_id=model.config.pad_token_id,
         bos_token_id=model.config.bos_token_id,
         eos_token_id=model.config.eos_token_id,
         decoder_start_token_id=model.config.decoder_start_token_id,
-        max_length=min(data_args.max_target_length, longest or data_args.max_target_length),
+        max_length=max_length,
         num_beams=data_args.num_beams,
-        length_penalty=data_args.length_penalty,
+        # transformers does not save a length penalty without beams
+        length_penalty=data_args.length_penalty if data_args.num_beams > 1 else None,
         early_stopping=data_args.num_beams > 1,
     )
     logger.info(f"{model.num_parameters():,} parameters, {len(tokenizer)} tokens, {len(encoded['train'])} pairs")

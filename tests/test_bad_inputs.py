@@ -100,6 +100,7 @@ MODEL = "--dataset_name {bad}/texts --vocab_size 300 --block_size 16 "
 WRITE = "train_language_model " + MODEL
 TEST = "evaluate_translation --test_file {bad}/pairs/test.jsonl --source_lang en --target_lang de --model {bad}/"
 SCORE = "evaluate_language_model --test_file {bad}/texts/test.jsonl --model {bad}/"
+MODEL_OF_GPT2 = "train_stock_gpt2 --tokenizer_name {bad}/gpt " + MODEL
 CONVERT = "convert_checkpoint --input {bad}/"
 # the command line, and what its error must say
 TABLE = [
@@ -159,10 +160,18 @@ TABLE = [
     (TRANSLATE + "--model_name_or_path {bad}/translator --tokenizer_name {bad}/other", "has another vocabulary"),
     (TRANSLATE + "--model_name_or_path {bad}/translator --config_overrides d_model=64", "have other shapes"),
     (TRANSLATE + "--model_name_or_path {bad}/translator --config_overrides dtype=foo", "has the dtype 'foo'"),
+    (TRANSLATE + "--length_penalty 1e300", "`length_penalty` is 1e+300, too large for 128 tokens"),
     (TRANSLATE + "--num_beams 301", "`num_beams` is 301, but there are only 279 tokens"),
     (WRITE + "--block_size 2147483648", "`block_size` must be 1048576 or less"),
     (WRITE + "--logging_steps inf", "infinity"),
     (WRITE + "--optim_args x", "`optim_args` 'x'"),
+    (WRITE + "--data_seed 99999999999999999999", "`data_seed` must be below 2**62"),
+    (WRITE + "--neftune_noise_alpha nan", "`neftune_noise_alpha` must be 0 or more"),
+    (WRITE + "--dataloader_persistent_workers true", "needs `dataloader_num_workers`"),
+    (WRITE + '--accelerator_config {{"split":1}}', "unexpected keyword argument 'split'"),
+    (WRITE + "--eval_strategy epoch --metric_for_best_model bits", "the metrics of an evaluation are loss"),
+    (TRANSLATE + "--eval_strategy epoch --metric_for_best_model bleu", "BLEU needs `--predict_with_generate true`"),
+    (TRANSLATE + "--predict_with_generate true --eval_do_concat_batches false", "needs all translations at once"),
     (TRANSLATE + "--model_name_or_path {bad}/cut_tokenizer", "tokenizer.json is not whole"),
     (TRANSLATE + "--model_name_or_path {bad}/cut_config", "config.json is not whole"),
     # data
@@ -207,6 +216,14 @@ TABLE = [
     (TEST + "no_tokenizer", "holds no tokenizer"),
     (TEST + "translator --num_beams 0", "`num_beams` must be 1 or more"),
     (TEST + "translator --json {bad}/nowhere/a.json", "there is no folder for it"),
+    (TEST + "translator --json {bad}/out --output_file {bad}/../{bad.name}/out", "`json` and `output_file` are both"),
+    (TEST + "translator --length_penalty 1e9", "`length_penalty` is 1000000000.0, too large for"),
+    (TEST + "translator --device meta", "`device` is 'meta'"),
+    (TEST + "translator --num_beams 280", "`num_beams` is 280, but there are only 279 tokens"),
+    (
+        MODEL_OF_GPT2 + "--early_stopping_patience 1",
+        "`early_stopping_patience` is 1, which needs",
+    ),
     (TEST + "translator --device moon", "`device` is 'moon'"),
     (TEST + "translator --dtype int8", "`dtype` must be one of float32, bfloat16, float16"),
     (TEST + "translator --test_file {bad}/long.jsonl", "1 of 4 sources of {bad}/long.jsonl are longer"),
@@ -273,3 +290,21 @@ def test_a_process_ends_so_too(line, bad, tmp_path):
     assert len(lines) <= 2
     assert "error: " in lines[-1]
     assert not (tmp_path / "run").exists()
+
+
+def test_a_length_penalty_needs_beams_only_where_it_is_used(scripts, bad, tmp_path, monkeypatch):
+    options = "--num_beams 1 --length_penalty 0.6 --max_steps 1 --save_steps 1 --use_cpu true --report_to none"
+    sizes = "d_model=16,encoder_layers=1,decoder_layers=1,encoder_attention_heads=2,decoder_attention_heads=2"
+    line = f"{TRANSLATE}{options} --config_overrides {sizes}"
+    monkeypatch.setattr(sys, "argv", words_of(line, bad, tmp_path / "run"))
+    scripts["train_translation"].main()
+    assert (tmp_path / "run" / "test_translations.txt").is_file()
+
+
+@pytest.mark.parametrize("script", ["evaluate_translation", "evaluate_language_model"])
+def test_figures_are_printed_though_their_file_cannot_be_written(script, scripts, bad, monkeypatch, capsys):
+    line = TEST + "translator --num_beams 1" if script == "evaluate_translation" else SCORE + "gpt"
+    monkeypatch.setattr(sys, "argv", words_of(line + " --json /dev/full", bad, None))
+    with pytest.raises((SystemExit, OSError)):
+        scripts[script].main()
+    assert '"seconds"' in capsys.readouterr().out

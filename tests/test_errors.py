@@ -51,12 +51,15 @@ def test_only_some_errors_are_the_users_after_the_preparation(capsys):
             run(error, in_preparation=False)
 
 
-def test_one_of_several_processes_speaks(monkeypatch, capsys):
+def test_one_of_several_processes_speaks_first(monkeypatch, capsys):
     monkeypatch.setenv("LOCAL_RANK", "1")
+    printed_before = []
+    monkeypatch.setattr("time.sleep", lambda seconds: printed_before.append((seconds, capsys.readouterr().err)))
     with pytest.raises(SystemExit) as exit:
         run(UserError("no"), in_preparation=True)
     assert exit.value.code == 2
-    assert capsys.readouterr().err == ""
+    assert printed_before == [(10.0, "")]  # the launcher ends it meanwhile if the first process has failed
+    assert capsys.readouterr().err == "some_command.py: error of process 1: no\n"
 
 
 def test_a_trace_can_be_had(monkeypatch):

@@ -1,0 +1,172 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""A run that was interrupted and resumed ends as one that was not: its weights, its evaluations, its checkpoints."""
+
+import logging
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+from test_runs import Send, arguments, make_checkpoint, weights_of
+from test_training import make_trainer  # noqa: F401  a fixture
+from transformers import TrainerCallback
+
+from hf_scratch.callbacks import StopOnSignal
+from hf_scratch.checkpoints import choose_checkpoint, whole_checkpoints
+from hf_scratch.errors import UserError
+from hf_scratch.manifest import MANIFEST
+from hf_scratch.runs import open_run
+from hf_scratch.training import evaluate_and_select_weights, last_checkpoints
+
+SETTINGS = {"max_steps": 6, "learning_rate": 1e-2, "dropout": 0.1, "per_device_train_batch_size": 2}
+BEST = {"eval_strategy": "steps", "eval_steps": 2, "save_strategy": "steps", "save_steps": 2,
+        "load_best_model_at_end": True, "greater_is_better": True}  # fmt: skip
+
+
+class Crash(TrainerCallback):
+    """Raise after the checkpoint of update `step`."""
+
+    def __init__(self, step: int):
+        self.step = step
+
+    def on_save(self, args, state, control, **kwargs):
+        if state.global_step == self.step:
+            raise InterruptedError
+
+
+def train_in(folder: Path, make_trainer, *callbacks, resume=False, **settings):  # noqa: F811
+    trainer = make_trainer(callbacks=[*callbacks, StopOnSignal()], **{**SETTINGS, **settings})
+    trainer.args.output_dir = str(folder)
+    trainer.args.resume_from_checkpoint = "last" if resume else None
+    with open_run(trainer.args) as checkpoint:
+        trainer.train(resume_from_checkpoint=checkpoint)
+    return trainer
+
+
+@pytest.mark.parametrize(
+    ("settings", "step"),
+    [
+        ({"save_strategy": "steps", "save_steps": 2, "eval_strategy": "epoch"}, 4),  # the second epoch's end
+        ({"save_strategy": "steps", "save_steps": 3, "train_sampling_strategy": "group_by_length"}, 3),
+        ({"save_strategy": "steps", "save_steps": 1, "train_sampling_strategy": "group_by_length", "data_seed": 5}, 5),
+    ],
+    ids=["evaluated each epoch", "group_by_length", "group_by_length, with a seed"],
+)
+def test_a_resumed_run_ends_as_one_that_was_not_interrupted(make_trainer, tmp_path, settings, step):  # noqa: F811
+    whole = train_in(tmp_path / "whole", make_trainer, **settings)
+    with pytest.raises(InterruptedError):
+        train_in(tmp_path / "run", make_trainer, Crash(step), **settings)
+    resumed = train_in(tmp_path / "run", make_trainer, resume=True, **settings)
+    assert all(map(torch.equal, weights_of(whole.model), weights_of(resumed.model)))
+    losses = [[(e["step"], e["eval_loss"]) for e in t.state.log_history if "eval_loss" in e] for t in (whole, resumed)]
+    assert losses[0] == losses[1]
+    folders = [[path.name for path in whole_checkpoints(tmp_path / name)] for name in ("whole", "run")]
+    assert folders[0] == folders[1]
+
+
+@pytest.mark.parametrize("limit", [2, None])
+def test_a_signals_checkpoint_neither_counts_nor_stays(make_trainer, tmp_path, limit):  # noqa: F811
+    settings = {"save_strategy": "steps", "save_steps": 2, "save_total_limit": limit}
+    train_in(tmp_path / "whole", make_trainer, **settings)
+    with pytest.raises(SystemExit):
+        train_in(tmp_path / "run", make_trainer, Send(signal.SIGTERM, 5), **settings)
+    assert whole_checkpoints(tmp_path / "run")[-1].name == "checkpoint-5"
+    assert last_checkpoints(str(tmp_path / "run"), 1) == [str(tmp_path / "run" / "checkpoint-4")]
+    train_in(tmp_path / "run", make_trainer, resume=True, **settings)
+    folders = [[path.name for path in whole_checkpoints(tmp_path / name)] for name in ("whole", "run")]
+    assert folders[0] == folders[1]
+
+
+@pytest.mark.parametrize("damage", ["missing", "changed"])
+def test_a_lost_best_checkpoint_is_named_and_not_reported(make_trainer, tmp_path, caplog, damage):  # noqa: F811
+    with pytest.raises(InterruptedError):
+        train_in(tmp_path / "run", make_trainer, Crash(4), **BEST)
+    best = tmp_path / "run" / "checkpoint-2"  # the highest loss was asked for
+    if damage == "missing":
+        shutil.rmtree(best)
+    else:
+        content = (best / "model.safetensors").read_bytes()
+        (best / "model.safetensors").write_bytes(content[:-1] + bytes([content[-1] ^ 64]))
+    with caplog.at_level(logging.WARNING):
+        resumed = train_in(tmp_path / "run", make_trainer, resume=True, **BEST)
+    assert "It was the best checkpoint so far" in caplog.text
+    assert resumed.state.best_global_step == 6
+    assert evaluate_and_select_weights(resumed, 0)["eval_loss"] == resumed.evaluate()["eval_loss"]
+
+
+def test_the_best_checkpoint_of_a_moved_run_is_found(make_trainer, tmp_path):  # noqa: F811
+    trainer = train_in(tmp_path / "run", make_trainer, **BEST)
+    (tmp_path / "run").rename(tmp_path / "moved")
+    resumed = train_in(tmp_path / "moved", make_trainer, resume=True, **BEST)
+    assert resumed.state.best_model_checkpoint == str(tmp_path / "moved" / "checkpoint-2")
+    assert all(map(torch.equal, weights_of(trainer.model), weights_of(resumed.model)))
+
+
+def test_an_evaluation_before_the_resumption_is_not_reported(make_trainer, tmp_path):  # noqa: F811
+    settings = {"save_strategy": "steps", "save_steps": 6, "eval_strategy": "steps", "eval_steps": 6}
+    train_in(tmp_path / "run", make_trainer, **settings)
+    resumed = make_trainer(callbacks=[StopOnSignal()], **SETTINGS, **settings)
+    resumed.eval_dataset = resumed.eval_dataset.select([1])  # other validation data
+    resumed.args.output_dir = str(tmp_path / "run")
+    resumed.train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-6"))
+    assert evaluate_and_select_weights(resumed, 0)["eval_loss"] == resumed.evaluate()["eval_loss"]
+
+
+def test_an_evaluation_sees_all_rows(make_trainer):  # noqa: F811
+    trainer = make_trainer(dataloader_drop_last=True, per_device_eval_batch_size=3)
+    assert sum(len(batch["input_ids"]) for batch in trainer.get_eval_dataloader()) == 4
+    assert trainer.args.dataloader_drop_last
+
+
+def test_auto_starts_anew_where_no_checkpoint_is_whole(tmp_path):
+    make_checkpoint(tmp_path, 7, manifest=False)
+    for _ in range(2):
+        assert choose_checkpoint(arguments(tmp_path, "auto")) is None
+    assert [path.name for path in tmp_path.iterdir()] == ["damaged-checkpoint-7"]
+    (tmp_path / "model.safetensors").write_text("")
+    with pytest.raises(UserError, match="is not empty"):
+        choose_checkpoint(arguments(tmp_path, "auto"))
+
+
+def test_a_copy_under_another_number_is_not_the_last_checkpoint(tmp_path, caplog):
+    for step in (2, 4):
+        make_checkpoint(tmp_path, step)
+    shutil.copytree(tmp_path / "checkpoint-2", tmp_path / "checkpoint-900")
+    with caplog.at_level(logging.WARNING):
+        assert choose_checkpoint(arguments(tmp_path, "last")) == str(tmp_path / "checkpoint-4")
+    assert "checkpoint-900 was saved after update 2" in caplog.text
+
+
+def test_other_rows_per_update_are_refused(tmp_path):
+    make_checkpoint(tmp_path, 2, rows_per_update=8)
+    with pytest.raises(UserError, match="with 8 rows per update, and this one has 4: it would go on at other rows"):
+        choose_checkpoint(arguments(tmp_path, "last", per_device_train_batch_size=4))
+    same = arguments(tmp_path, "last", per_device_train_batch_size=4, gradient_accumulation_steps=2)
+    assert choose_checkpoint(same) == str(tmp_path / "checkpoint-2")
+
+
+def test_a_checkpoint_without_random_state_is_refused(make_trainer, tmp_path):  # noqa: F811
+    train_in(tmp_path / "run", make_trainer, save_strategy="steps", save_steps=6)
+    folder = tmp_path / "run" / "checkpoint-6"
+    (folder / MANIFEST).unlink()
+    (folder / "rng_state.pth").unlink()
+    with pytest.raises(UserError, match=r"has no rng_state\.pth: training cannot go on from it"):
+        choose_checkpoint(arguments(tmp_path / "new", str(folder)))
+
+
+def test_a_lock_that_was_removed_does_not_spoil_the_end(tmp_path):
+    with open_run(arguments(tmp_path / "run")):
+        (tmp_path / "run" / ".lock").unlink()
+        (tmp_path / "run" / "model.safetensors").write_text("")
+
+
+def test_rotation_takes_a_linked_checkpoint_out(make_trainer, tmp_path):  # noqa: F811
+    settings = {"save_strategy": "steps", "save_steps": 2, "save_total_limit": 1}
+    with pytest.raises(InterruptedError):
+        train_in(tmp_path / "run", make_trainer, Crash(4), **settings)
+    (tmp_path / "run" / "checkpoint-4").rename(tmp_path / "elsewhere")
+    (tmp_path / "run" / "checkpoint-4").symlink_to(tmp_path / "elsewhere")
+    train_in(tmp_path / "run", make_trainer, resume=True, **settings)
+    assert [path.name for path in whole_checkpoints(tmp_path / "run")] == ["checkpoint-6"]
+    assert (tmp_path / "elsewhere" / MANIFEST).is_file()
