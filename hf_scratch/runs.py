@@ -15,6 +15,7 @@ from typing import TypeVar
 from accelerate import PartialState
 from accelerate.utils import broadcast_object_list
 from filelock import FileLock, Timeout
+from tqdm.auto import tqdm
 from transformers import TrainingArguments
 
 from .checkpoints import choose_checkpoint, whole_checkpoints
@@ -22,6 +23,10 @@ from .errors import UserError
 
 LOCK = ".lock"
 T = TypeVar("T")
+
+
+class Terminated(SystemExit):
+    """SIGTERM came."""
 
 
 @contextmanager
@@ -44,8 +49,10 @@ def open_run(args: TrainingArguments) -> Iterator[str | None]:
         checkpoint = on_main_process(lambda: _claim(args, stack))
         try:
             yield checkpoint
-        except KeyboardInterrupt:
-            raise SystemExit(128 + signal.SIGINT) from None
+        except (KeyboardInterrupt, Terminated) as stop:
+            if PartialState().is_main_process:
+                tqdm.write(how_to_go_on(args.output_dir), file=sys.stderr)  # beside the progress bar
+            raise SystemExit(128 + (signal.SIGTERM if isinstance(stop, Terminated) else signal.SIGINT)) from None
         except pickle.UnpicklingError:  # torch's own message advises to run the code
             raise UserError(
                 f"A file of the checkpoint {checkpoint} is a pickle that holds more than tensors. It is refused, "
@@ -101,13 +108,13 @@ def _remove_if_empty(folder: str) -> None:
 
 @contextmanager
 def _exit_on_sigterm() -> Iterator[None]:
-    """SIGTERM ends the process by SystemExit, so that what holds a folder lets go of it."""
+    """SIGTERM raises an exception, so that what holds a folder lets go of it."""
     if threading.current_thread() is not threading.main_thread():  # only the main thread may set handlers
         yield
         return
 
     def stop(number, frame):
-        raise SystemExit(128 + number)
+        raise Terminated(128 + number)
 
     before = signal.signal(signal.SIGTERM, stop)
     try:

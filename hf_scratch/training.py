@@ -19,7 +19,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from .callbacks import SaveAfterEvaluation, StopOnSignal, TrainingTime
 from .checkpoints import average_checkpoints, delete_old_checkpoints, find_best_checkpoint, is_early, whole_checkpoints
 from .data import TokenBudgetBatchSampler
-from .manifest import MANIFEST, write_manifest
+from .manifest import MANIFEST, DamagedFolderError, check_manifest, write_manifest
 
 logger = logging.getLogger(__name__)
 
@@ -317,6 +317,7 @@ def evaluate_and_select_weights(trainer: Trainer, num_checkpoints: int) -> dict:
     """
     trained = _evaluation_of_training(trainer) or trainer.evaluate()
     folders = last_checkpoints(trainer.args.output_dir, num_checkpoints, trainer.state.global_step)
+    folders = [folder for folder in folders if _is_intact(folder)]
     if len(folders) < 2:
         return {**trained, "weights": "trained"}
     before = get_model_state_dict(trainer.model, options=StateDictOptions(full_state_dict=True))
@@ -329,6 +330,15 @@ def evaluate_and_select_weights(trainer: Trainer, num_checkpoints: int) -> dict:
         return {**averaged, "weights": f"averaged over {len(folders)} checkpoints"}
     load_weights(trainer.model, before)
     return {**trained, "weights": "trained"}
+
+
+def _is_intact(checkpoint: str) -> bool:
+    try:
+        check_manifest(checkpoint)
+    except DamagedFolderError as error:
+        logger.warning(f"{error}. It is left out of the average.")
+        return False
+    return True
 
 
 def load_weights(model: torch.nn.Module, weights: dict[str, torch.Tensor]) -> None:

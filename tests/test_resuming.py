@@ -140,7 +140,7 @@ def test_a_copy_under_another_number_is_not_the_last_checkpoint(tmp_path, caplog
 
 def test_other_rows_per_update_are_refused(tmp_path):
     make_checkpoint(tmp_path, 2, rows_per_update=8)
-    with pytest.raises(UserError, match="with 8 rows per update, and this one has 4: it would go on at other rows"):
+    with pytest.raises(UserError, match=r"with 8 rows per update .* this run has 4 \(1\): it would go on at other"):
         choose_checkpoint(arguments(tmp_path, "last", per_device_train_batch_size=4))
     same = arguments(tmp_path, "last", per_device_train_batch_size=4, gradient_accumulation_steps=2)
     assert choose_checkpoint(same) == str(tmp_path / "checkpoint-2")

@@ -352,9 +352,10 @@ def test_a_second_ctrl_c_ends_at_once(make_trainer):  # noqa: F811
     assert trainer.state.global_step == 0
 
 
-def test_sigterm_before_training_lets_go_of_the_folder(tmp_path):
+def test_sigterm_before_training_lets_go_of_the_folder(tmp_path, capsys):
     with pytest.raises(SystemExit) as exit_status, open_run(arguments(tmp_path / "run")):
         signal.raise_signal(signal.SIGTERM)
+    assert "There is no whole checkpoint" in capsys.readouterr().err
     assert exit_status.value.code == 143
     assert not (tmp_path / "run").exists()
 

@@ -158,24 +158,6 @@ def test_two_processes_train_one_model(translation, tmp_path):
     assert "2 x" in (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--source_lang", "fr"], "`source_lang` is 'fr', but the columns of train are en, de"),
-        (["--config_overrides", TINY_TRANSFORMER.replace("heads=2", "heads=3")], "does not divide `d_model` (16)"),
-        (["--config_overrides", TINY_TRANSFORMER + ",vocab_size=20"], "the model's `vocab_size` is 20"),
-        (["--max_tokens_per_batch", "3"], "`max_tokens_per_batch` is 3, but the longest row has"),
-        (["--max_minutes", "0"], "`max_minutes` must be above 0"),
-    ],
-    ids=["column", "heads", "vocabulary", "budget", "minutes"],
-)
-def test_a_wrong_option_is_named_and_leaves_nothing_behind(translation, options, message, tmp_path):
-    done = run(*translation, *options, check=False)
-    assert done.returncode != 0
-    assert message in done.stderr.strip().splitlines()[-1]
-    assert not (tmp_path / "run").exists()
-
-
 def test_evaluation_names_what_does_not_fit(tmp_path):
     test_file = write(tmp_path / "test.jsonl", PAIRS)
     tokenizer = train_tokenizer(["one dog"], "char", 50)

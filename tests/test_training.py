@@ -156,6 +156,19 @@ def test_an_average_is_loaded_into_a_model_sharded_by_fsdp2(one_process_group, t
             torch.testing.assert_close(parameter.full_tensor(), average[name])
 
 
+def test_a_damaged_checkpoint_is_left_out_of_the_average(make_trainer, caplog):
+    trainer = make_trainer(max_steps=3, save_strategy="steps", save_steps=1, learning_rate=1e-3)
+    trainer.train()
+    damaged = Path(last_checkpoints(trainer.args.output_dir, 3)[1], "model.safetensors")
+    damaged.write_bytes(damaged.read_bytes()[:-1] + b"x")
+    with torch.no_grad():
+        for parameter in trainer.model.parameters():
+            parameter.neg_()
+    trainer.state.log_history.clear()
+    assert evaluate_and_select_weights(trainer, 3)["weights"] == "averaged over 2 checkpoints"
+    assert "It is left out of the average" in caplog.text
+
+
 def test_a_resumed_run_ends_where_an_uninterrupted_one_does(make_trainer):
     settings = {"max_steps": 6, "save_strategy": "steps", "save_steps": 3, "learning_rate": 1e-3, "seed": 3}
     whole = make_trainer(budget=12, **settings)
