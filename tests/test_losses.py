@@ -93,3 +93,14 @@ def test_a_step_on_two_processes_is_the_hand_computed_one(family, smoothing, tmp
     )
     assert run.returncode == 0, run.stderr[-3000:]
     assert_same(load_file(out), expected_step(family, smoothing))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_loss_function_of_the_users_own_is_called_when_logits_are_skipped(family):
+    model, ids = FAMILIES[family](), torch.tensor([[5, 6, 7, 8]])
+    expected = model(ids, labels=ids, ignore_index=7).loss
+    assert model(ids, labels=ids, ignore_index=7, skip_logits=True).loss == expected
+    model.loss_function = lambda *args, **kwargs: torch.tensor(42.0)
+    assert model(ids, labels=ids, skip_logits=True).loss == 42.0
+    with pytest.raises(ValueError, match="label_smoothing: not with a loss function"):
+        model(ids, labels=ids, label_smoothing=0.1)

@@ -24,6 +24,7 @@ from transformers.utils.import_utils import is_torchdynamo_compiling
 
 from .configuration_base import ScratchConfig, code_files, describe_size, remove_old_code
 from .layers import SinusoidalPositionalEmbedding
+from .loss import LOSS_OPTIONS
 
 logger = logging.get_logger(__name__)
 
@@ -97,6 +98,21 @@ class ScratchPreTrainedModel(PreTrainedModel):
         transformers would copy the file of `type(self)`: for a model wrapped by FSDP2, that is torch's.
         """
         return False
+
+    def take_loss_options(self, skip_logits: bool, kwargs: dict) -> tuple[bool, dict]:
+        """Whether to skip the logits, and the options of `linear_cross_entropy`, which leave `kwargs`.
+
+        The user's own `model.loss_function`, or an `ignore_index`, needs the logits.
+
+        Raises:
+            ValueError: one of these meets an option that only `linear_cross_entropy` knows.
+        """
+        options = {name: kwargs.pop(name) for name in LOSS_OPTIONS if name in kwargs}
+        if hasattr(self, "_loss_function") or kwargs.get("ignore_index", -100) != -100:
+            if any(options.values()):
+                raise ValueError(f"{', '.join(options)}: not with a loss function or an `ignore_index` of your own.")
+            skip_logits = False
+        return skip_logits, options
 
     def save_pretrained(self, save_directory: str | os.PathLike, is_main_process: bool = True, *args, **kwargs):
         """Save as any model of transformers, with the code beside the weights, for `trust_remote_code=True`."""

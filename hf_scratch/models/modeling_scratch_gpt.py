@@ -21,7 +21,7 @@ from .configuration_scratch_gpt import ScratchGPTConfig
 from .cpu import apply_dropout
 from .generation import ScratchGenerationMixin
 from .layers import FeedForward, MultiHeadAttention, add_and_norm, make_position_embedding
-from .loss import LOSS_OPTIONS, linear_cross_entropy
+from .loss import linear_cross_entropy
 
 
 class ScratchGPTLayer(GradientCheckpointingLayer):
@@ -185,7 +185,7 @@ class ScratchGPTForCausalLM(ScratchGPTPreTrainedModel, ScratchGenerationMixin):
         Returns:
             `loss` in nats a token, `logits` (batch, kept length, vocab_size) unless skipped, and the cache.
         """
-        options = {name: kwargs.pop(name) for name in LOSS_OPTIONS if name in kwargs}
+        skip_logits, options = self.take_loss_options(skip_logits, kwargs)
         outputs = self.model(
             input_ids=input_ids,
             attention_mask=attention_mask,

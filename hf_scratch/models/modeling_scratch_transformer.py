@@ -31,7 +31,7 @@ from .configuration_scratch_transformer import ScratchTransformerConfig
 from .cpu import apply_dropout
 from .generation import ScratchGenerationMixin
 from .layers import FeedForward, MultiHeadAttention, add_and_norm, make_position_embedding
-from .loss import LOSS_OPTIONS, linear_cross_entropy
+from .loss import linear_cross_entropy
 
 
 class ScratchTransformerEncoderLayer(GradientCheckpointingLayer):
@@ -411,7 +411,7 @@ class ScratchTransformerForConditionalGeneration(ScratchTransformerPreTrainedMod
         Returns:
             `loss` in nats a token, `logits` (batch, kept length, decoder_vocab_size) unless skipped, and the cache.
         """
-        options = {name: kwargs.pop(name) for name in LOSS_OPTIONS if name in kwargs}
+        skip_logits, options = self.take_loss_options(skip_logits, kwargs)
         if labels is not None:
             use_cache = False
             if decoder_input_ids is None and decoder_inputs_embeds is None:
