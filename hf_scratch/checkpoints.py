@@ -17,6 +17,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from .errors import UserError
 from .manifest import MANIFEST, DamagedFolderError, check_manifest
+from .tokenization import check_json_files
 
 logger = logging.getLogger(__name__)
 
@@ -63,12 +64,7 @@ def check_model_folder(folder: Path) -> None:
     """
     if not (folder / "config.json").is_file():
         raise UserError(f"{str(folder)!r} holds no model: there is no config.json in it.")
-    for name in ("config.json", "generation_config.json"):
-        try:
-            if (folder / name).is_file():
-                json.loads((folder / name).read_text(encoding="utf-8"))
-        except ValueError as error:  # JSONDecodeError or UnicodeDecodeError
-            raise UserError(f"{folder / name} is cut short or damaged ({error}). Copy or save it again.") from error
+    check_json_files(folder)
     for weights in folder.glob("*.safetensors"):
         try:
             with safe_open(weights, framework="pt"):

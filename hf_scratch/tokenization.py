@@ -20,21 +20,15 @@ from pathlib import Path
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
+from .errors import UserError
+
 logger = logging.getLogger(__name__)
 
 PAD, BOS, EOS, UNK = "<pad>", "<s>", "</s>", "<unk>"
 KINDS = ("char", "bpe", "joint")
-JSON_FILES = (
-    *(
-        "config.json",
-        "tokenizer.json",
-        "tokenizer_config.json",
-        "special_tokens_map.json",
-        "added_tokens.json",
-        "vocab.json",
-    ),
-    "generation_config.json",  # transformers ignores it when it cannot be read
-)
+# transformers ignores a generation_config.json that it cannot read
+JSON_FILES = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
+              "special_tokens_map.json", "added_tokens.json", "vocab.json")  # fmt: skip
 TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "vocab.txt", "source.spm", "tokenizer.model", "spiece.model")
 
 
@@ -200,8 +194,8 @@ def load_first_tokenizer(model_args, checkpoint: str | None) -> PreTrainedTokeni
     return None if path is None else load_tokenizer(path)
 
 
-def check_json_files(path: str) -> None:
-    """Raise ValueError for a JSON file of a model or its tokenizer that holds no JSON object.
+def check_json_files(path: str | Path) -> None:
+    """Raise UserError for a JSON file of a model or its tokenizer that holds no JSON object.
 
     Args:
         path: a model's folder; anything else passes.
@@ -214,7 +208,7 @@ def check_json_files(path: str) -> None:
             if not isinstance(json.loads(file.read_text(encoding="utf-8")), dict):
                 raise ValueError("it is no JSON object")
         except (ValueError, RecursionError) as error:
-            raise ValueError(f"{file} is not whole: {error}. Copy or make it again.") from error
+            raise UserError(f"{file} is not whole: {error}. Copy or make it again.") from error
 
 
 def check_fits(tokenizer, config: PreTrainedConfig) -> None:

@@ -17,6 +17,7 @@ from hf_scratch import (
     ScratchTransformerConfig,
     ScratchTransformerForConditionalGeneration,
 )
+from hf_scratch.models import decoding
 from hf_scratch.tokenization import train_tokenizer
 
 ROOT = Path(__file__).parent.parent
@@ -82,6 +83,19 @@ def inputs(family) -> dict[str, torch.Tensor]:
     if family == "gpt":
         return {"input_ids": ids}
     return {"input_ids": torch.randint(3, 60, (3, 9), generator=generator), "decoder_input_ids": ids}
+
+
+@pytest.fixture
+def steps(monkeypatch) -> list:
+    """One entry for each time that the decoder was asked."""
+    asked, step = [], decoding.IncrementalDecoder.step
+
+    def count(self, tokens):
+        asked.append(tokens.shape)
+        return step(self, tokens)
+
+    monkeypatch.setattr(decoding.IncrementalDecoder, "step", count)
+    return asked
 
 
 @pytest.fixture(scope="session")

@@ -40,7 +40,7 @@ def test_a_truncated_checkpoint_is_named(tmp_path):
     with pytest.raises(UserError, match=r"model\.safetensors is cut short or damaged"):
         load_checkpoint(AutoModelForCausalLM, str(tmp_path))
     (tmp_path / "config.json").write_text("{")
-    with pytest.raises(UserError, match=r"/config\.json is cut short or damaged"):
+    with pytest.raises(UserError, match=r"/config\.json is not whole"):
         load_checkpoint(AutoModelForCausalLM, str(tmp_path))
 
 
@@ -61,7 +61,7 @@ def test_a_folder_without_a_model_is_named(tmp_path):
 def test_a_generation_config_cut_short_is_named(tmp_path):
     make_gpt().save_pretrained(tmp_path)
     (tmp_path / "generation_config.json").write_text('{"max_length": 4')
-    with pytest.raises(UserError, match=r"generation_config\.json is cut short"):
+    with pytest.raises(UserError, match=r"generation_config\.json is not whole"):
         load_checkpoint(AutoModelForCausalLM, str(tmp_path))
 
 

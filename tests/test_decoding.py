@@ -20,19 +20,6 @@ from transformers import (
 from hf_scratch.models import decoding
 
 
-@pytest.fixture
-def steps(monkeypatch) -> list:
-    """One entry for each time that the decoder was asked."""
-    asked, step = [], decoding.IncrementalDecoder.step
-
-    def count(self, tokens):
-        asked.append(tokens.shape)
-        return step(self, tokens)
-
-    monkeypatch.setattr(decoding.IncrementalDecoder, "step", count)
-    return asked
-
-
 def generate_both(model, input_ids, **kwargs) -> tuple[torch.Tensor, torch.Tensor]:
     """The tokens of our decoder and those of transformers' loop, from one seed."""
     torch.manual_seed(0)

@@ -18,22 +18,9 @@ from transformers.cache_utils import DynamicLayer
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from hf_scratch.models import decoding, generation, layers
+from hf_scratch.models import generation, layers
 
 PROMPT = torch.randint(3, 60, (2, 5), generator=torch.Generator().manual_seed(3))
-
-
-@pytest.fixture
-def steps(monkeypatch) -> list:
-    """One entry for each time that the decoder was asked."""
-    asked, step = [], decoding.IncrementalDecoder.step
-
-    def count(self, tokens):
-        asked.append(tokens.shape)
-        return step(self, tokens)
-
-    monkeypatch.setattr(decoding.IncrementalDecoder, "step", count)
-    return asked
 
 
 def generate(model, **kwargs) -> torch.Tensor:
