@@ -4,7 +4,7 @@
 import copy
 import logging
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from pathlib import Path
 
 import datasets
@@ -19,6 +19,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from .callbacks import SaveAfterEvaluation, StopOnSignal, TrainingTime
 from .checkpoints import average_checkpoints, delete_old_checkpoints, find_best_checkpoint, is_early, whole_checkpoints
 from .data import TokenBudgetBatchSampler
+from .errors import UserError
 from .manifest import MANIFEST, DamagedFolderError, check_manifest, write_manifest
 
 logger = logging.getLogger(__name__)
@@ -63,6 +64,16 @@ def check_validation_data(args: TrainingArguments, splits: Mapping, metrics: Seq
 def data_seed(args: TrainingArguments) -> int:
     """What the order of the rows follows."""
     return args.data_seed if args.data_seed is not None else args.seed
+
+
+def check_average(args: TrainingArguments, num_checkpoints: int) -> None:
+    """Raise ValueError where fewer checkpoints are kept than are to be averaged."""
+    limit = args.save_total_limit
+    if num_checkpoints > 1 and (args.save_strategy == "no" or (limit is not None and limit < num_checkpoints)):
+        kept = "saves none" if args.save_strategy == "no" else f"keeps {limit} (`save_total_limit`)"
+        raise ValueError(
+            f"`average_checkpoints` is {num_checkpoints}, but the run {kept}. Keep as many, or average fewer."
+        )
 
 
 class SeededSampler(Sampler[int]):
@@ -148,7 +159,7 @@ class ResumableTrainerMixin:
                 facts = {"step": self.state.global_step, "num_processes": self.args.world_size}
                 if any(isinstance(c, StopOnSignal) and c.saves_early for c in self.callback_handler.callbacks):
                     facts["is_early"] = True
-                write_manifest(folder, **facts, rows_per_update=self.rows_per_update())
+                write_manifest(folder, **facts, **self.batch_facts())
         except Exception:
             if self.args.should_save:
                 shutil.rmtree(folder, ignore_errors=True)  # half a checkpoint only takes space
@@ -156,9 +167,28 @@ class ResumableTrainerMixin:
         if self.args.should_save:
             delete_old_checkpoints(run_dir, self.save_total_limit, self.state.best_model_checkpoint)
 
-    def rows_per_update(self) -> int | None:
-        """The rows of all processes that an update sees, or None where batches are counted in tokens."""
-        return self.args.train_batch_size * self.args.gradient_accumulation_steps * self.args.world_size
+    def batch_facts(self) -> dict[str, int | None]:
+        """What the rows of an update follow from: kept in a checkpoint's manifest, and compared on resuming.
+
+        `rows_per_update` counts those of all processes; it is None where batches are counted in tokens.
+        """
+        rows = self.args.train_batch_size * self.args.gradient_accumulation_steps * self.args.world_size
+        num_rows = len(self.train_dataset) if isinstance(self.train_dataset, Sized) else None
+        return {"rows_per_update": rows, "train_rows": num_rows}
+
+    def check_same_batches(self, checkpoint: str) -> None:
+        """Raise UserError where the checkpoint comes from other training data, or batches of another size.
+
+        The number of processes and the rows per update are compared by `choose_checkpoint`, before the data are read.
+        """
+        facts = check_manifest(checkpoint) or {}
+        for name, now in self.batch_facts().items():
+            if name != "rows_per_update" and facts.get(name, now) != now and not self.args.ignore_data_skip:
+                raise UserError(
+                    f"{checkpoint} was saved with {name} {facts[name]}, and this run has {now}: it would go on at "
+                    "other rows. Resume with the data and options it was begun with; or start anew, "
+                    "`--model_name_or_path` naming the checkpoint."
+                )
 
 
 def show_sampler(dataloader: DataLoader) -> DataLoader:
@@ -264,6 +294,7 @@ class TranslationTrainer(ScratchTrainerMixin, Seq2SeqTrainer):
             num_workers=self.args.dataloader_num_workers,
             pin_memory=self.args.dataloader_pin_memory,
             persistent_workers=self.args.dataloader_persistent_workers,
+            prefetch_factor=self.args.dataloader_prefetch_factor,
         )
         # accelerate cannot even out batches that have no common size; the sampler has made their number even
         dataloader_config = self.accelerator.dataloader_config
@@ -273,9 +304,13 @@ class TranslationTrainer(ScratchTrainerMixin, Seq2SeqTrainer):
         finally:
             dataloader_config.even_batches = even_batches  # evaluation needs it
 
-    def rows_per_update(self) -> int | None:
-        """The rows of all processes that an update sees, or None where batches are counted in tokens."""
-        return super().rows_per_update() if self.batch_sampler is None else None
+    def batch_facts(self) -> dict[str, int | None]:
+        """As ResumableTrainerMixin's, with the budget of tokens."""
+        if self.batch_sampler is None:
+            return super().batch_facts()
+        accumulation = self.args.gradient_accumulation_steps
+        budget = {"max_tokens_per_batch": self.batch_sampler.max_tokens, "gradient_accumulation_steps": accumulation}
+        return super().batch_facts() | {"rows_per_update": None, **budget}
 
 
 def save_final_model(trainer: Trainer) -> None:

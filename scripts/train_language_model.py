@@ -35,6 +35,7 @@ from hf_scratch.tokenization import (
 )
 from hf_scratch.training import (
     LanguageModelTrainer,
+    check_average,
     check_validation_data,
     evaluate_and_select_weights,
     prepare_arguments,
@@ -56,6 +57,7 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
             for name, rows in splits.items()
         }
     check_validation_data(args, splits)
+    check_average(args, data_args.average_checkpoints)
 
     def make_tokenizer():
         if (tokenizer := load_first_tokenizer(model_args, checkpoint)) is not None:
@@ -127,6 +129,8 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
         r_drop_alpha=data_args.r_drop_alpha,
         callbacks=stopping_callbacks(data_args, args),
     )
+    if checkpoint is not None:
+        trainer.check_same_batches(checkpoint)
     return trainer, texts
 
 

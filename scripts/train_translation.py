@@ -180,6 +180,8 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
         max_tokens_per_batch=data_args.max_tokens_per_batch,
         r_drop_alpha=data_args.r_drop_alpha,
     )
+    if checkpoint is not None:
+        trainer.check_same_batches(checkpoint)
     return trainer, pairs, cut
 
 

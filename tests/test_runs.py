@@ -22,7 +22,7 @@ from hf_scratch.checkpoints import check_same_weights, choose_checkpoint, whole_
 from hf_scratch.errors import UserError
 from hf_scratch.manifest import MANIFEST, DamagedFolderError, check_manifest, write_manifest
 from hf_scratch.runs import is_disk_full, on_main_process, open_run
-from hf_scratch.training import save_final_model
+from hf_scratch.training import check_average, save_final_model
 
 PARTS = ("model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json")
 
@@ -253,7 +253,7 @@ def test_old_checkpoints_are_deleted_when_the_new_one_is_whole(make_trainer):  #
     assert [path.name for path in whole_checkpoints(trainer.args.output_dir)] == names[2:]
     assert trainer.args.save_total_limit == 2
     facts = check_manifest(whole_checkpoints(trainer.args.output_dir)[-1])
-    assert facts == {"step": 4, "num_processes": 1, "rows_per_update": 8}
+    assert facts == {"step": 4, "num_processes": 1, "rows_per_update": 8, "train_rows": 4}
 
 
 def test_the_best_checkpoint_is_not_deleted(make_trainer):  # noqa: F811
@@ -371,6 +371,27 @@ def test_a_checkpoint_of_another_model_is_refused(make_trainer):  # noqa: F811
         setattr(feed_forward, name, torch.nn.Linear(size[1], size[0]))
         with pytest.raises(UserError, match=rf"weights of another model: .*{name}\.(weight|bias) is"):
             check_same_weights(other, str(checkpoint))
+
+
+@pytest.mark.parametrize(("change", "name"), [("rows", "train_rows"), ("budget", "max_tokens_per_batch")])
+def test_other_data_or_batches_are_refused(make_trainer, change, name):  # noqa: F811
+    trainer = make_trainer(budget=12, max_steps=2, save_strategy="steps", save_steps=1)
+    trainer.train()
+    checkpoint = str(whole_checkpoints(trainer.args.output_dir)[0])
+    make_trainer(budget=12, max_steps=2).check_same_batches(checkpoint)
+    other = make_trainer(budget=16 if change == "budget" else 12, max_steps=2)
+    if change == "rows":
+        other.train_dataset = other.train_dataset.select(range(3))
+    with pytest.raises(UserError, match=rf"was saved with {name} \d+, and this run has \d+"):
+        other.check_same_batches(checkpoint)
+
+
+def test_an_average_needs_the_checkpoints(tmp_path):
+    check_average(arguments(tmp_path, save_strategy="steps", save_total_limit=2), 2)
+    check_average(arguments(tmp_path, save_strategy="no"), 0)
+    for options in ({"save_strategy": "no"}, {"save_strategy": "steps", "save_total_limit": 2}):
+        with pytest.raises(ValueError, match="`average_checkpoints` is 3, but the run"):
+            check_average(arguments(tmp_path, **options), 3)
 
 
 def test_the_saved_config_is_the_models_own(make_trainer):  # noqa: F811
