@@ -11,7 +11,7 @@ import torch
 from accelerate import PartialState
 from accelerate.utils import reduce
 from tqdm.auto import tqdm
-from transformers import EarlyStoppingCallback, TrainerCallback, TrainingArguments
+from transformers import EarlyStoppingCallback, TrainerCallback, TrainerState, TrainingArguments
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
 from .runs import how_to_go_on
@@ -63,6 +63,11 @@ class TimeLimit(TrainerCallback):
             control.should_save |= args.save_strategy == SaveStrategy.STEPS
 
 
+def ends_epoch(state: TrainerState) -> bool:
+    """Whether Trainer does the work of an epoch's end after this update: it ends an epoch, or the training."""
+    return float(state.epoch).is_integer() or state.global_step >= state.max_steps
+
+
 class SaveAfterEvaluation(TrainerCallback):
     """Evaluate first where an update ends an epoch, at whose end an evaluation is due, and is to be saved as well.
 
@@ -72,8 +77,7 @@ class SaveAfterEvaluation(TrainerCallback):
 
     def on_step_end(self, args, state, control, **kwargs):
         """Put the checkpoint off."""
-        ends_epoch = state.epoch.is_integer() or state.global_step >= state.max_steps
-        self.put_off = control.should_save and ends_epoch and args.eval_strategy == IntervalStrategy.EPOCH
+        self.put_off = control.should_save and ends_epoch(state) and args.eval_strategy == IntervalStrategy.EPOCH
         control.should_save &= not self.put_off
 
     def on_epoch_end(self, args, state, control, **kwargs):
@@ -114,13 +118,13 @@ class StopOnSignal(TrainerCallback):
         """Stop, with a checkpoint. It is saved after the evaluation if one is due at the end of this epoch."""
         if any_process(self.received is not None):
             self.has_stopped = control.should_training_stop = True
-            is_due = args.save_strategy == SaveStrategy.EPOCH and state.epoch.is_integer()  # at the end of the epoch
+            is_due = args.save_strategy == SaveStrategy.EPOCH and ends_epoch(state)
             self.saves_early = not (control.should_save or is_due)
             control.should_save |= self.saves_early
 
     def on_epoch_end(self, args, state, control, **kwargs):
         """Leave out what Trainer does at the end of an epoch, where the epoch has not ended."""
-        if self.has_stopped and not state.epoch.is_integer():
+        if self.has_stopped and not ends_epoch(state):
             control.should_evaluate = control.should_save = False
 
     def on_train_end(self, args, state, control, **kwargs):

@@ -125,13 +125,18 @@ class ResumableTrainerMixin:
         sampler = super()._get_train_sampler(*args, **kwargs)
         return SeededSampler(sampler, data_seed(self.args)) if isinstance(sampler, LengthGroupedSampler) else sampler
 
-    def train(self, *args, **kwargs):
-        """As stock, but old checkpoints are deleted in `_save_checkpoint`, not in Trainer's two places."""
+    def train(self, resume_from_checkpoint=None, *args, **kwargs):
+        """As stock, but old checkpoints are deleted in `_save_checkpoint`, not in Trainer's two places.
+
+        `eval_on_start` is for the start alone: a resumed run has had that evaluation.
+        """
         self.save_total_limit, self.args.save_total_limit = self.args.save_total_limit, None
+        eval_on_start = self.args.eval_on_start
+        self.args.eval_on_start = eval_on_start and not resume_from_checkpoint
         try:
-            return super().train(*args, **kwargs)
+            return super().train(resume_from_checkpoint, *args, **kwargs)
         finally:
-            self.args.save_total_limit = self.save_total_limit
+            self.args.save_total_limit, self.args.eval_on_start = self.save_total_limit, eval_on_start
 
     def _init_training_state(self, *args, **kwargs):
         result = super()._init_training_state(*args, **kwargs)
@@ -157,7 +162,8 @@ class ResumableTrainerMixin:
             self.accelerator.wait_for_everyone()  # each process has written its random state
             if self.args.should_save:
                 facts = {"step": self.state.global_step, "num_processes": self.args.world_size}
-                if any(isinstance(c, StopOnSignal) and c.saves_early for c in self.callback_handler.callbacks):
+                is_early = any(isinstance(c, StopOnSignal) and c.saves_early for c in self.callback_handler.callbacks)
+                if is_early and self.state.best_global_step != self.state.global_step:
                     facts["is_early"] = True
                 write_manifest(folder, **facts, **self.batch_facts())
         except Exception:

@@ -65,6 +65,30 @@ def test_a_resumed_run_ends_as_one_that_was_not_interrupted(make_trainer, tmp_pa
     assert folders[0] == folders[1]
 
 
+EACH_STEP = {"eval_strategy": "steps", "eval_steps": 1, "load_best_model_at_end": True}
+
+
+@pytest.mark.parametrize(
+    ("settings", "step"),
+    [
+        ({"max_steps": 5, "save_strategy": "epoch", "eval_strategy": "epoch", "load_best_model_at_end": True}, 5),
+        ({**EACH_STEP, "save_strategy": "best", "metric_for_best_model": "loss"}, 2),
+        ({**EACH_STEP, "save_strategy": "steps", "save_steps": 1, "eval_on_start": True}, 3),
+    ],
+    ids=["at the last update, within an epoch", "at the best checkpoint", "evaluated at the start"],
+)
+def test_a_stopped_run_ends_as_one_that_was_not(make_trainer, tmp_path, settings, step):  # noqa: F811
+    whole = train_in(tmp_path / "whole", make_trainer, **settings)
+    with pytest.raises(SystemExit):
+        train_in(tmp_path / "run", make_trainer, Send(signal.SIGTERM, step), **settings)
+    resumed = train_in(tmp_path / "run", make_trainer, resume=True, **settings)
+    assert all(map(torch.equal, weights_of(whole.model), weights_of(resumed.model)))
+    losses = [[(e["step"], e["eval_loss"]) for e in t.state.log_history if "eval_loss" in e] for t in (whole, resumed)]
+    assert losses[0] == losses[1]
+    folders = [[path.name for path in whole_checkpoints(tmp_path / name)] for name in ("whole", "run")]
+    assert folders[0] == folders[1]
+
+
 @pytest.mark.parametrize("limit", [2, None])
 def test_a_signals_checkpoint_neither_counts_nor_stays(make_trainer, tmp_path, limit):  # noqa: F811
     settings = {"save_strategy": "steps", "save_steps": 2, "save_total_limit": limit}
