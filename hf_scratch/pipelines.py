@@ -39,7 +39,7 @@ class TranslationPipeline(Pipeline):
     _load_tokenizer = True
 
     def __call__(self, inputs: str | Iterable[str], **kwargs) -> list[dict[str, str]] | Iterator[dict[str, str]]:
-        truncation = kwargs.get("truncation", self._preprocess_params.get("truncation", False))
+        truncation = _truncates(kwargs.get("truncation", self._preprocess_params.get("truncation", False)))
 
         def check(text: Any, index: int | None = None) -> str:
             self._check_text(text, index)
@@ -95,7 +95,7 @@ class TranslationPipeline(Pipeline):
 
     def preprocess(self, inputs: str, truncation: bool = False):
         self._check_text(inputs)
-        options = {}
+        options, truncation = {}, _truncates(truncation)
         if truncation and (longest := self._longest()) is not None:
             options["max_length"] = min(longest, self.tokenizer.model_max_length)
         return self.tokenizer(inputs, truncation=truncation, return_tensors="pt", **options)
@@ -103,6 +103,7 @@ class TranslationPipeline(Pipeline):
     def _forward(self, model_inputs, **generate_kwargs):
         # generate() returns (batch * num_return_sequences, length): one row an input, so that batches can be undone
         output_ids = self.model.generate(**model_inputs, **generate_kwargs)
+        output_ids = getattr(output_ids, "sequences", output_ids)  # with `return_dict_in_generate`
         return {"output_ids": output_ids.view(model_inputs["input_ids"].shape[0], -1, output_ids.shape[-1])}
 
     def postprocess(self, model_outputs) -> dict[str, str] | list[dict[str, str]]:
@@ -122,6 +123,15 @@ class _CheckedDataset(Dataset):
 
     def __getitem__(self, index: int) -> str:
         return self.check(self.rows[index], index)
+
+
+def _truncates(truncation: Any) -> bool:
+    """Whether too long inputs are cut; there is one text per input, so that all of transformers' ways are the same."""
+    if truncation in (None, False, "do_not_truncate"):
+        return False
+    if truncation in (True, "longest_first", "only_first"):
+        return True
+    raise ValueError(f"`truncation` is {truncation!r}, but must be True or False.")
 
 
 def _shorten(value: Any) -> str:
