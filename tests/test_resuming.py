@@ -44,6 +44,15 @@ def train_in(folder: Path, make_trainer, *callbacks, resume=False, **settings): 
     return trainer
 
 
+def assert_same_end(whole, resumed):
+    """The same weights, evaluations and checkpoints."""
+    assert all(map(torch.equal, weights_of(whole.model), weights_of(resumed.model)))
+    losses = [[(e["step"], e["eval_loss"]) for e in t.state.log_history if "eval_loss" in e] for t in (whole, resumed)]
+    assert losses[0] == losses[1]
+    folders = [[path.name for path in whole_checkpoints(t.args.output_dir)] for t in (whole, resumed)]
+    assert folders[0] == folders[1]
+
+
 @pytest.mark.parametrize(
     ("settings", "step"),
     [
@@ -58,11 +67,7 @@ def test_a_resumed_run_ends_as_one_that_was_not_interrupted(make_trainer, tmp_pa
     with pytest.raises(InterruptedError):
         train_in(tmp_path / "run", make_trainer, Crash(step), **settings)
     resumed = train_in(tmp_path / "run", make_trainer, resume=True, **settings)
-    assert all(map(torch.equal, weights_of(whole.model), weights_of(resumed.model)))
-    losses = [[(e["step"], e["eval_loss"]) for e in t.state.log_history if "eval_loss" in e] for t in (whole, resumed)]
-    assert losses[0] == losses[1]
-    folders = [[path.name for path in whole_checkpoints(tmp_path / name)] for name in ("whole", "run")]
-    assert folders[0] == folders[1]
+    assert_same_end(whole, resumed)
 
 
 EACH_STEP = {"eval_strategy": "steps", "eval_steps": 1, "load_best_model_at_end": True}
@@ -82,11 +87,7 @@ def test_a_stopped_run_ends_as_one_that_was_not(make_trainer, tmp_path, settings
     with pytest.raises(SystemExit):
         train_in(tmp_path / "run", make_trainer, Send(signal.SIGTERM, step), **settings)
     resumed = train_in(tmp_path / "run", make_trainer, resume=True, **settings)
-    assert all(map(torch.equal, weights_of(whole.model), weights_of(resumed.model)))
-    losses = [[(e["step"], e["eval_loss"]) for e in t.state.log_history if "eval_loss" in e] for t in (whole, resumed)]
-    assert losses[0] == losses[1]
-    folders = [[path.name for path in whole_checkpoints(tmp_path / name)] for name in ("whole", "run")]
-    assert folders[0] == folders[1]
+    assert_same_end(whole, resumed)
 
 
 @pytest.mark.parametrize("limit", [2, None])
