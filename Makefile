@@ -49,12 +49,12 @@ lint: setup
 
 # every figure of the cards in model_cards again; WRITE=1 writes the cards instead
 results: setup
-	$(BIN)/python scripts/results.py $(if $(MULTI30K),--multi30k $(MULTI30K)) \
+	$(BIN)/python scripts/publish/results.py $(if $(MULTI30K),--multi30k $(MULTI30K)) \
 		$(if $(TINYSTORIES),--tinystories $(TINYSTORIES)) $(if $(WRITE),--write)
 
 # without DATA: synthetic sentences about as long as Multi30k's
 bench: setup
-	$(BIN)/python scripts/benchmark.py --output_dir $(or $(OUT),runs/benchmark) $(if $(DATA),--data $(DATA)) \
+	$(BIN)/python scripts/benchmark/benchmark.py --output_dir $(or $(OUT),runs/benchmark) $(if $(DATA),--data $(DATA)) \
 		$(if $(ONLY),--only $(ONLY))
 
 # the published models' two trainings each; with MINUTES the first alone: script, recipe, dataset

@@ -30,8 +30,8 @@ register_translation_pipeline()
 
 
 def __getattr__(name: str):
-    if name in ("convert", "presets"):  # not at once: the converters take GPT-2's and Marian's modules along
-        return importlib.import_module(f".{name}", __name__)
+    if name == "convert":  # lazy: importing the converters also imports transformers' GPT-2 and Marian
+        return importlib.import_module(".convert", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -18,13 +18,13 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, PreTrainedModel
 
 from hf_scratch import convert
-from hf_scratch.arguments import parse_arguments
-from hf_scratch.checkpoints import check_output_dir, load_checkpoint
+from hf_scratch.convert.presets import PRESETS
 from hf_scratch.errors import command, preparation
+from hf_scratch.loading import check_json_files, load_checkpoint, load_tokenizer
 from hf_scratch.models.base import share_weights
-from hf_scratch.presets import PRESETS
 from hf_scratch.recipes import parse_pairs
-from hf_scratch.tokenization import check_json_files, load_tokenizer
+from hf_scratch.training.checkpoints import check_output_dir
+from hf_scratch.training.parsing import parse_arguments
 
 IN = {"gpt2": convert.from_gpt2, "marian": convert.from_marian}
 OUT = {"gpt2": (convert.to_gpt2, AutoModelForCausalLM), "marian": (convert.to_marian, AutoModelForSeq2SeqLM)}

@@ -12,13 +12,13 @@ import sys
 from pathlib import Path
 
 import torch
-from transformers import AutoModelForSeq2SeqLM, pipeline
+from transformers import pipeline
 
 import hf_scratch  # noqa: F401  registers the models
-from hf_scratch.data import load_splits
+from hf_scratch.data.loading import load_splits
 from hf_scratch.errors import command, preparation
-from hf_scratch.plots import plot_attention, plot_positional_encoding
-from hf_scratch.tokenization import load_tokenizer
+from hf_scratch.reporting.attention import draw_cross_attention
+from hf_scratch.reporting.plots import plot_positional_encoding
 
 SCRIPTS = Path(__file__).parent
 CARDS = SCRIPTS.parent / "model_cards"
@@ -47,20 +47,6 @@ def train(script: str, recipe: str, output_dir: Path):
         sys.exit(done.returncode)  # the script has said why
 
 
-def draw_attention(folder: Path, source: str) -> str:
-    """The last decoder layer's attention over the source."""
-    # only eager attention gives its weights
-    model = AutoModelForSeq2SeqLM.from_pretrained(folder, attn_implementation="eager")
-    tokenizer = load_tokenizer(folder)
-    inputs = tokenizer(source, return_tensors="pt")
-    output_ids = model.generate(**inputs)
-    with torch.no_grad():
-        outputs = model(**inputs, decoder_input_ids=output_ids, output_attentions=True)
-    keys = [tokenizer.decode([i]) for i in inputs["input_ids"][0]]
-    queries = [tokenizer.decode([i]) for i in output_ids[0]]
-    return plot_attention(outputs.cross_attentions[-1][0], queries, keys, str(folder))
-
-
 @command
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -80,7 +66,7 @@ def main():
     print(f"\n{len(pairs)} numbers it has not seen, through pipeline('translation'):")
     for english, german, translation in pairs[:5]:
         print(f"  {english} -> {translation}" + ("" if translation == german else f"   (should be {german})"))
-    attention = draw_attention(numbers, pairs[0][0])
+    attention = draw_cross_attention(numbers, pairs[0][0])
     positions = plot_positional_encoding(translator.model.get_decoder().embed_positions.weight, str(numbers))
 
     train("train_language_model.py", "demo_stories", stories)

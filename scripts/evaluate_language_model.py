@@ -12,12 +12,19 @@ from pathlib import Path
 from transformers import AutoModelForCausalLM
 
 import hf_scratch  # noqa: F401  registers the models
-from hf_scratch.arguments import check_evaluation, parse_arguments
-from hf_scratch.checkpoints import load_checkpoint
-from hf_scratch.data import load_splits, take_texts
+from hf_scratch.data.loading import load_splits
+from hf_scratch.data.texts import take_texts
 from hf_scratch.errors import command, preparation
-from hf_scratch.evaluation import check_answers, choose_windows, evaluate_answers, evaluate_language_model
-from hf_scratch.tokenization import check_fits, check_json_files, load_tokenizer, report_unknown
+from hf_scratch.evaluation.arguments import check_evaluation
+from hf_scratch.evaluation.language_modeling import (
+    check_answers,
+    choose_windows,
+    evaluate_answers,
+    evaluate_language_model,
+)
+from hf_scratch.loading import check_fits, check_json_files, load_checkpoint, load_tokenizer
+from hf_scratch.tokenization import report_unknown
+from hf_scratch.training.parsing import parse_arguments
 
 
 @dataclass

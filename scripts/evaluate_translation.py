@@ -13,12 +13,14 @@ from pathlib import Path
 from transformers import AutoModelForSeq2SeqLM
 
 import hf_scratch  # noqa: F401  registers the models
-from hf_scratch.arguments import check_evaluation, check_finite, check_length_penalty, parse_arguments
-from hf_scratch.checkpoints import load_checkpoint
-from hf_scratch.data import check_lengths, count_tokens, load_splits, take_pairs
+from hf_scratch.data.loading import load_splits
+from hf_scratch.data.pairs import check_lengths, count_tokens, take_pairs
 from hf_scratch.errors import command, preparation
-from hf_scratch.evaluation import evaluate_translation, write_lines
-from hf_scratch.tokenization import check_fits, check_json_files, load_tokenizer
+from hf_scratch.evaluation.arguments import check_evaluation
+from hf_scratch.evaluation.translation import evaluate_translation, write_lines
+from hf_scratch.loading import check_fits, check_json_files, load_checkpoint, load_tokenizer
+from hf_scratch.training.arguments import check_finite, check_length_penalty
+from hf_scratch.training.parsing import parse_arguments
 
 logger = logging.getLogger("evaluate_translation")
 

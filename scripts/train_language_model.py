@@ -17,30 +17,26 @@ from transformers import (
 )
 
 from hf_scratch import ScratchGPTConfig, ScratchGPTForCausalLM
-from hf_scratch.arguments import LanguageModelArguments, ModelArguments, parse_arguments, parse_overrides
-from hf_scratch.callbacks import stopping_callbacks
-from hf_scratch.cards import write_language_model_card
-from hf_scratch.checkpoints import check_same_weights, load_first_model
-from hf_scratch.data import describe_split, load_from_arguments, pack_texts, take_texts
+from hf_scratch.data.loading import describe_split, load_from_arguments
+from hf_scratch.data.texts import pack_texts, take_texts
 from hf_scratch.errors import command, preparation
-from hf_scratch.evaluation import check_answers, evaluate_answers, evaluate_language_model
-from hf_scratch.plots import plot_learning_curve
-from hf_scratch.runs import on_main_process, open_run
-from hf_scratch.tokenization import (
-    check_fits,
-    check_json_files,
-    load_first_tokenizer,
-    report_unknown,
-    train_tokenizer,
-)
-from hf_scratch.training import (
-    LanguageModelTrainer,
-    check_average,
+from hf_scratch.evaluation.language_modeling import check_answers, evaluate_answers, evaluate_language_model
+from hf_scratch.loading import check_fits, check_json_files, load_first_model, load_first_tokenizer
+from hf_scratch.reporting.cards import write_language_model_card
+from hf_scratch.reporting.plots import plot_learning_curve
+from hf_scratch.tokenization import report_unknown, train_tokenizer
+from hf_scratch.training.arguments import (
+    LanguageModelArguments,
+    ModelArguments,
     check_validation_data,
-    evaluate_and_select_weights,
     prepare_arguments,
-    save_final_model,
 )
+from hf_scratch.training.averaging import check_average, evaluate_and_select_weights, save_final_model
+from hf_scratch.training.callbacks import stopping_callbacks
+from hf_scratch.training.checkpoints import check_same_weights
+from hf_scratch.training.parsing import parse_arguments, parse_overrides
+from hf_scratch.training.runs import on_main_process, open_run
+from hf_scratch.training.trainers import LanguageModelTrainer
 
 logger = logging.getLogger("train_language_model")
 

@@ -18,16 +18,24 @@ from transformers import (
     set_seed,
 )
 
-from hf_scratch.arguments import LanguageModelArguments, ModelArguments, parse_arguments, parse_overrides
-from hf_scratch.callbacks import TrainingTime, stopping_callbacks
-from hf_scratch.cards import write_language_model_card
-from hf_scratch.data import describe_split, load_from_arguments, pack_texts, take_texts
+from hf_scratch.data.loading import describe_split, load_from_arguments
+from hf_scratch.data.texts import pack_texts, take_texts
 from hf_scratch.errors import command, preparation
-from hf_scratch.evaluation import evaluate_language_model
-from hf_scratch.plots import plot_learning_curve
-from hf_scratch.runs import open_run
-from hf_scratch.tokenization import load_tokenizer
-from hf_scratch.training import ResumableTrainerMixin, check_validation_data, prepare_arguments, save_final_model
+from hf_scratch.evaluation.language_modeling import evaluate_language_model
+from hf_scratch.loading import load_tokenizer
+from hf_scratch.reporting.cards import write_language_model_card
+from hf_scratch.reporting.plots import plot_learning_curve
+from hf_scratch.training.arguments import (
+    LanguageModelArguments,
+    ModelArguments,
+    check_validation_data,
+    prepare_arguments,
+)
+from hf_scratch.training.averaging import save_final_model
+from hf_scratch.training.callbacks import TrainingTime, stopping_callbacks
+from hf_scratch.training.parsing import parse_arguments, parse_overrides
+from hf_scratch.training.runs import open_run
+from hf_scratch.training.trainers import ResumableTrainerMixin
 
 
 class ResumableTrainer(ResumableTrainerMixin, Trainer):

@@ -19,45 +19,35 @@ from transformers import (
 )
 
 from hf_scratch import ScratchTransformerConfig, ScratchTransformerForConditionalGeneration
-from hf_scratch.arguments import (
-    ModelArguments,
-    TranslationArguments,
-    check_length_penalty,
-    parse_arguments,
-    parse_overrides,
-)
-from hf_scratch.callbacks import stopping_callbacks
-from hf_scratch.cards import write_translation_card
-from hf_scratch.checkpoints import check_same_weights, load_first_model
-from hf_scratch.data import (
+from hf_scratch.data.loading import describe_split, load_from_arguments
+from hf_scratch.data.pairs import (
     PairsWithBPEDropout,
     check_lengths,
     count_cut,
     count_tokens,
-    describe_split,
-    load_from_arguments,
     take_pairs,
     tokenize_pairs,
 )
 from hf_scratch.errors import command, preparation
-from hf_scratch.evaluation import evaluate_translation, write_lines
-from hf_scratch.metrics import SacreBleu
-from hf_scratch.plots import plot_learning_curve
-from hf_scratch.runs import on_main_process, open_run
-from hf_scratch.tokenization import (
-    check_fits,
-    check_json_files,
-    load_first_tokenizer,
-    report_unknown,
-    train_tokenizer,
-)
-from hf_scratch.training import (
-    TranslationTrainer,
+from hf_scratch.evaluation.metrics import SacreBleu
+from hf_scratch.evaluation.translation import evaluate_translation, write_lines
+from hf_scratch.loading import check_fits, check_json_files, load_first_model, load_first_tokenizer
+from hf_scratch.reporting.cards import write_translation_card
+from hf_scratch.reporting.plots import plot_learning_curve
+from hf_scratch.tokenization import report_unknown, train_tokenizer
+from hf_scratch.training.arguments import (
+    ModelArguments,
+    TranslationArguments,
+    check_length_penalty,
     check_validation_data,
-    evaluate_and_select_weights,
     prepare_arguments,
-    save_final_model,
 )
+from hf_scratch.training.averaging import evaluate_and_select_weights, save_final_model
+from hf_scratch.training.callbacks import stopping_callbacks
+from hf_scratch.training.checkpoints import check_same_weights
+from hf_scratch.training.parsing import parse_arguments, parse_overrides
+from hf_scratch.training.runs import on_main_process, open_run
+from hf_scratch.training.trainers import TranslationTrainer
 
 logger = logging.getLogger("train_translation")
 

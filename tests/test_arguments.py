@@ -2,7 +2,8 @@ import pytest
 from transformers import TrainingArguments
 
 from hf_scratch import ScratchGPTConfig, ScratchTransformerConfig
-from hf_scratch.arguments import LanguageModelArguments, ModelArguments, parse_arguments, parse_overrides
+from hf_scratch.training.arguments import LanguageModelArguments, ModelArguments
+from hf_scratch.training.parsing import parse_arguments, parse_overrides
 
 TYPES = (ModelArguments, LanguageModelArguments, TrainingArguments)
 

@@ -9,7 +9,7 @@ from huggingface_hub import ModelCard
 from test_bad_inputs import PAIRS, TEXTS, load_script
 from test_scripts import TINY_GPT, TINY_TRANSFORMER, write
 
-from hf_scratch.evaluation import evaluate_translation
+from hf_scratch.evaluation.translation import evaluate_translation
 
 
 @pytest.fixture

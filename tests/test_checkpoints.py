@@ -4,9 +4,10 @@ from conftest import make_gpt, make_transformer
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
-from hf_scratch.checkpoints import average_checkpoints, load_checkpoint
 from hf_scratch.errors import UserError
+from hf_scratch.loading import load_checkpoint
 from hf_scratch.manifest import write_manifest
+from hf_scratch.training.averaging import average_checkpoints
 
 
 def test_the_average_of_three(tmp_path):

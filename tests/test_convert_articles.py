@@ -17,8 +17,8 @@ from transformers import TrainingArguments
 
 from hf_scratch import ScratchGPTModel
 from hf_scratch.convert import from_article
-from hf_scratch.presets import make_preset
-from hf_scratch.training import LanguageModelTrainer
+from hf_scratch.convert.presets import make_preset
+from hf_scratch.training.trainers import LanguageModelTrainer
 
 SEEDS = ROOT.parent / "shared" / "seeds"
 LENGTHS = [(1, 1), (7, 5), (12, 12)]  # source and target

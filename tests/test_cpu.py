@@ -10,8 +10,7 @@ from conftest import FAMILIES, make_gpt
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hf_scratch.models.cpu import apply_dropout
-from hf_scratch.models.layers import sdpa_training_forward
+from hf_scratch.models.cpu_training import apply_dropout, sdpa_training_forward
 
 # dropout
 

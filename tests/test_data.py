@@ -7,17 +7,10 @@ from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hf_scratch.data import (
-    PairsWithBPEDropout,
-    TokenBudgetBatchSampler,
-    check_lengths,
-    count_cut,
-    load_splits,
-    pack_texts,
-    take_pairs,
-    take_texts,
-    tokenize_pairs,
-)
+from hf_scratch.data.loading import load_splits
+from hf_scratch.data.pairs import PairsWithBPEDropout, check_lengths, count_cut, take_pairs, tokenize_pairs
+from hf_scratch.data.sampling import TokenBudgetBatchSampler
+from hf_scratch.data.texts import pack_texts, take_texts
 from hf_scratch.tokenization import train_tokenizer
 
 ROWS = [{"en": "a cat", "de": "eine Katze"}, {"en": "a dog", "de": "ein Hund"}]

@@ -10,7 +10,7 @@ from conftest import make_gpt, make_transformer
 from datasets import Dataset
 
 from hf_scratch import TranslationPipeline
-from hf_scratch.metrics import SacreBleu
+from hf_scratch.evaluation.metrics import SacreBleu
 from hf_scratch.tokenization import train_tokenizer
 
 

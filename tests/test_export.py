@@ -9,8 +9,9 @@ import torch
 from conftest import FAMILIES, make_gpt
 from torch.export import Dim
 
-from hf_scratch.data import make_stories, pack_texts
-from hf_scratch.evaluation import evaluate_language_model
+from hf_scratch.data import make_stories
+from hf_scratch.data.texts import pack_texts
+from hf_scratch.evaluation.language_modeling import evaluate_language_model
 from hf_scratch.tokenization import train_tokenizer
 
 # torch.onnx copies a class of torch's that is on its way out

@@ -17,8 +17,8 @@ from conftest import ROOT
 from safetensors.torch import load_file
 from test_scripts import PAIRS, STORIES, TINY_GPT, TINY_TRANSFORMER, write
 
-from hf_scratch.checkpoints import numbered_checkpoints, whole_checkpoints
 from hf_scratch.manifest import MANIFEST
+from hf_scratch.training.checkpoints import numbered_checkpoints, whole_checkpoints
 
 pytestmark = pytest.mark.slow
 

@@ -6,8 +6,9 @@ import pytest
 import torch
 from conftest import make_gpt
 
-from hf_scratch.evaluation import evaluate_answers, evaluate_language_model, score_translations
-from hf_scratch.metrics import BitsPerByte, ChrF, SacreBleu
+from hf_scratch.evaluation.language_modeling import evaluate_answers, evaluate_language_model
+from hf_scratch.evaluation.metrics import BitsPerByte, ChrF, SacreBleu
+from hf_scratch.evaluation.translation import score_translations
 from hf_scratch.tokenization import train_tokenizer
 
 

@@ -12,11 +12,11 @@ from huggingface_hub import ModelCard
 from transformers import AutoConfig, pipeline
 
 import hf_scratch
-from hf_scratch.evaluation import score_translations
+from hf_scratch.evaluation.translation import score_translations
 
 CARDS = ROOT / "model_cards"
 TRANSLATOR, WRITER = CARDS / "scratch-transformer-multi30k-en-de", CARDS / "scratch-gpt-tinystories"
-sys.path.insert(0, str(ROOT / "scripts"))
+sys.path.insert(0, str(ROOT / "scripts" / "publish"))
 
 
 @pytest.fixture(params=[TRANSLATOR, WRITER], ids=["translator", "writer"])
@@ -113,7 +113,7 @@ def test_repeated_4_grams_by_hand():
 
 
 def test_a_rows_changes_are_its_commands_flags():
-    from results_translation import changes
+    from translation_card import changes
 
     command = "python scripts/train_translation.py scripts/recipes/multi30k_tiny.yaml --dataset_name multi30k"
     assert changes(f"{command} --output_dir base --bf16 true --save_steps 7 --seed 1") == ""  # 1 is the recipe's
@@ -135,7 +135,7 @@ def test_a_rows_changes_are_its_commands_flags():
     ],
 )
 def test_a_command_tells_no_folders_of_the_machine(word, public):
-    from hf_scratch.cards import _without_folders
+    from hf_scratch.reporting.cards import _without_folders
 
     assert _without_folders(word) == public
 
@@ -171,7 +171,7 @@ def test_a_figure_that_differs_is_shown():
 def test_every_figure_is_computed_again(multi30k, tinystories, tmp_path):
     command = [
         sys.executable,
-        str(ROOT / "scripts" / "results.py"),
+        str(ROOT / "scripts" / "publish" / "results.py"),
         "--multi30k",
         multi30k,
         "--tinystories",

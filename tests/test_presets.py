@@ -6,7 +6,7 @@ import yaml
 from conftest import ROOT
 
 from hf_scratch import ScratchGPTForCausalLM, ScratchTransformerForConditionalGeneration
-from hf_scratch.presets import PRESETS, make_preset
+from hf_scratch.convert.presets import PRESETS, make_preset
 
 
 def test_gpt_playground():

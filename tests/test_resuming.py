@@ -12,12 +12,12 @@ from test_runs import Send, arguments, make_checkpoint, weights_of
 from test_training import make_trainer  # noqa: F401  a fixture
 from transformers import TrainerCallback
 
-from hf_scratch.callbacks import StopOnSignal
-from hf_scratch.checkpoints import choose_checkpoint, whole_checkpoints
 from hf_scratch.errors import UserError
 from hf_scratch.manifest import MANIFEST
-from hf_scratch.runs import open_run
-from hf_scratch.training import evaluate_and_select_weights, last_checkpoints
+from hf_scratch.training.averaging import evaluate_and_select_weights, last_checkpoints
+from hf_scratch.training.callbacks import StopOnSignal
+from hf_scratch.training.checkpoints import choose_checkpoint, whole_checkpoints
+from hf_scratch.training.runs import open_run
 
 SETTINGS = {"max_steps": 6, "learning_rate": 1e-2, "dropout": 0.1, "per_device_train_batch_size": 2}
 BEST = {"eval_strategy": "steps", "eval_steps": 2, "save_strategy": "steps", "save_steps": 2,

@@ -17,12 +17,12 @@ from safetensors.torch import save_file
 from test_training import make_trainer  # noqa: F401  a fixture
 from transformers import EarlyStoppingCallback, Seq2SeqTrainingArguments, TrainerCallback
 
-from hf_scratch.callbacks import StopOnSignal
-from hf_scratch.checkpoints import check_same_weights, choose_checkpoint, whole_checkpoints
 from hf_scratch.errors import UserError
 from hf_scratch.manifest import MANIFEST, DamagedFolderError, check_manifest, write_manifest
-from hf_scratch.runs import is_disk_full, on_main_process, open_run
-from hf_scratch.training import check_average, save_final_model
+from hf_scratch.training.averaging import check_average, save_final_model
+from hf_scratch.training.callbacks import StopOnSignal
+from hf_scratch.training.checkpoints import check_same_weights, choose_checkpoint, whole_checkpoints
+from hf_scratch.training.runs import is_disk_full, on_main_process, open_run
 
 PARTS = ("model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json")
 
@@ -246,7 +246,7 @@ def test_old_checkpoints_are_deleted_when_the_new_one_is_whole(make_trainer):  #
         write(folder, **facts)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hf_scratch.training.write_manifest", look)
+        patch.setattr("hf_scratch.training.trainers.write_manifest", look)
         trainer.train()
     names = [f"checkpoint-{step}" for step in (1, 2, 3, 4)]
     assert kept == [[], names[:1], names[:2], names[1:3]]

@@ -4,14 +4,8 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from hf_scratch import ScratchGPTConfig, ScratchTransformerConfig
-from hf_scratch.tokenization import (
-    check_fits,
-    check_same_vocabulary,
-    count_unknown,
-    load_tokenizer,
-    report_unknown,
-    train_tokenizer,
-)
+from hf_scratch.loading import check_fits, check_same_vocabulary, load_tokenizer
+from hf_scratch.tokenization import count_unknown, report_unknown, train_tokenizer
 
 TEXTS = ["Once upon a time, a cat sat.", "Eine Katze saß.\nDann lief sie weg.", "1 + 2 = 3"] * 4
 BYTE_LEVEL = {kind: train_tokenizer(TEXTS, kind, 320, 64, show_progress=False) for kind in ("bpe", "joint")}

@@ -9,13 +9,18 @@ from huggingface_hub import ModelCard
 from torch.distributed.fsdp import fully_shard
 from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainingArguments
 
-from hf_scratch.arguments import DataArguments
-from hf_scratch.callbacks import TimeLimit, stopping_callbacks
-from hf_scratch.cards import write_translation_card
-from hf_scratch.checkpoints import average_checkpoints
-from hf_scratch.data import PairsWithBPEDropout, tokenize_pairs
-from hf_scratch.plots import plot_attention, plot_learning_curve, plot_positional_encoding
-from hf_scratch.training import TranslationTrainer, evaluate_and_select_weights, last_checkpoints, load_weights
+from hf_scratch.data.pairs import PairsWithBPEDropout, tokenize_pairs
+from hf_scratch.reporting.cards import write_translation_card
+from hf_scratch.reporting.plots import plot_attention, plot_learning_curve, plot_positional_encoding
+from hf_scratch.training.arguments import DataArguments
+from hf_scratch.training.averaging import (
+    average_checkpoints,
+    evaluate_and_select_weights,
+    last_checkpoints,
+    load_weights,
+)
+from hf_scratch.training.callbacks import TimeLimit, stopping_callbacks
+from hf_scratch.training.trainers import TranslationTrainer
 
 
 @pytest.fixture

@@ -4,5 +4,6 @@
 from .articles import from_article
 from .gpt2 import from_gpt2, to_gpt2
 from .marian import from_marian, to_marian
+from .presets import PRESETS, make_preset
 
-__all__ = ["from_article", "from_gpt2", "from_marian", "to_gpt2", "to_marian"]
+__all__ = ["PRESETS", "from_article", "from_gpt2", "from_marian", "make_preset", "to_gpt2", "to_marian"]

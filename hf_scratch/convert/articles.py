@@ -14,7 +14,7 @@ from transformers.utils import logging
 
 from ..models.modeling_scratch_gpt import ScratchGPTForCausalLM, ScratchGPTModel
 from ..models.modeling_scratch_transformer import ScratchTransformerForConditionalGeneration
-from ..presets import make_preset
+from .presets import make_preset
 
 logger = logging.get_logger(__name__)
 
@@ -259,7 +259,7 @@ def from_article(source: str, state_dict: Mapping[str, torch.Tensor], **hyperpar
     Args:
         source: "gpt-playground", "annotated-seq2seq", "gelu-seq2seq", "paper-seq2seq" or "tinystories-notes".
         state_dict: names as the article's modules give them, with or without DataParallel's "module.".
-        hyperparameters: those of the article's own constructor (see `hf_scratch.presets`).
+        hyperparameters: those of the article's own constructor (see `hf_scratch.convert.presets`).
 
     Returns:
         `ScratchGPTForCausalLM`, `ScratchTransformerForConditionalGeneration`, or for the notes' `Transformer` without

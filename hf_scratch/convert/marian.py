@@ -14,7 +14,7 @@ from transformers import MarianConfig, MarianMTModel, PreTrainedModel
 
 from ..models.configuration_scratch_transformer import ScratchTransformerConfig
 from ..models.modeling_scratch_transformer import ScratchTransformerForConditionalGeneration
-from .gpt2 import build, is_tied, load, refuse, require_head, take, with_all_biases
+from .shared import build, is_tied, load, require_fields, require_head, take, with_all_biases
 
 # the same names and, since both take their activations from transformers' ACT2FN, the same values
 CONFIG = (
@@ -39,6 +39,8 @@ CONFIG = (
     "eos_token_id",
     "decoder_start_token_id",
 )
+
+
 # ours: Marian's, and which dimension of the weight is the residual stream: 0 where it is written, 1 where it is read
 LAYER = {
     "self_attn.q_proj": ("self_attn.q_proj", 1),
@@ -119,7 +121,7 @@ def to_marian(model: ScratchTransformerForConditionalGeneration) -> MarianMTMode
         for name in ("head_dim", "v_head_dim"):
             if getattr(ours, name) is not None:  # None is what Marian has
                 needed[name] = (ours.d_model / heads, f"Marian's {heads} heads share its width out")
-        refuse(ours, needed)
+        require_fields(ours, needed)
     if ours.decoder_start_token_id is None:
         raise ValueError("`decoder_start_token_id` is None, but Marian needs an id for it.")
     share = shares_embeddings(model) and is_tied(model)

@@ -18,8 +18,9 @@ from transformers.generation import (
 )
 from transformers.utils.import_utils import is_torchdynamo_compiling
 
-from .base import check_inputs
-from .decoding import IncrementalDecoder, beam_search
+from .beam_search import beam_search
+from .decoding import IncrementalDecoder
+from .inputs import check_inputs
 from .known_modules import can_decode_incrementally
 from .unmodified import is_original, remember
 

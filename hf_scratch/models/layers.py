@@ -13,9 +13,8 @@ from transformers.cache_utils import Cache, EncoderDecoderCache
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
-from transformers.utils.import_utils import is_torchdynamo_compiling
 
-from .cpu import LEVELS, DropoutAttention, apply_dropout
+from .cpu_training import apply_dropout, sdpa_training_forward
 
 
 def eager_attention_forward(
@@ -46,47 +45,6 @@ def eager_attention_forward(
     weights = apply_dropout(weights, dropout, module.training)
     context = torch.matmul(weights, value).transpose(1, 2).contiguous()
     return context, weights
-
-
-def sdpa_training_forward(
-    module: nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    scaling: float,
-    dropout: float = 0.0,
-    **kwargs,
-) -> tuple[torch.Tensor, None]:
-    """ "sdpa" in training on a CPU, where torch's kernel has two gaps. Shapes as in `eager_attention_forward`.
-
-    It has no dropout: what torch does in its place holds all scores three times over. And its gradient in half
-    precision takes seven times as long as in float32 for rows of 20 keys, as long for 256.
-    """
-    is_causal = module.is_causal if kwargs.get("is_causal") is None else kwargs["is_causal"]
-    is_causal = is_causal and attention_mask is None and query.shape[2] > 1
-    can_drop = round(dropout * LEVELS) < LEVELS and query.numel() and key.numel() and not is_torchdynamo_compiling()
-    if attention_mask is not None and (attention_mask.requires_grad or attention_mask.dim() != 4):
-        can_drop = False
-    if dropout and can_drop:
-        return DropoutAttention.apply(query, key, value, attention_mask, scaling, dropout, is_causal), None
-    if not dropout and query.dtype.itemsize == 2 and key.shape[2] < 64:
-        if is_causal:
-            attention_mask = torch.ones(query.shape[2], key.shape[2], dtype=torch.bool).tril()
-        if attention_mask is not None and attention_mask.dtype == torch.bool:
-            hidden = torch.zeros(attention_mask.shape, dtype=query.dtype)
-            attention_mask = hidden.masked_fill_(~attention_mask, torch.finfo(query.dtype).min)
-        return eager_attention_forward(module, query, key, value, attention_mask, scaling)[0], None
-    dtype = query.dtype
-    if dtype.itemsize == 2 and key.shape[2] < 256:
-        query, key, value = query.float(), key.float(), value.float()
-        if attention_mask is not None and attention_mask.dtype != torch.bool:
-            attention_mask = attention_mask.float()
-    with torch.autocast("cpu", enabled=False):
-        context, _ = sdpa_attention_forward(
-            module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
-        )
-    return context.to(dtype), None
 
 
 class MultiHeadAttention(nn.Module):

@@ -16,10 +16,11 @@ from transformers.utils import TransformersKwargs, can_return_tuple
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
-from .base import ScratchPreTrainedModel, check_inputs, make_position_ids, slice_logits
+from .base import ScratchPreTrainedModel
 from .configuration_scratch_gpt import ScratchGPTConfig
-from .cpu import apply_dropout
+from .cpu_training import apply_dropout
 from .generation import ScratchGenerationMixin
+from .inputs import check_inputs, make_position_ids, slice_logits
 from .layers import FeedForward, MultiHeadAttention, add_and_norm, make_position_embedding
 from .loss import linear_cross_entropy
 

@@ -26,10 +26,11 @@ from transformers.utils import TransformersKwargs, can_return_tuple
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
-from .base import ScratchPreTrainedModel, check_inputs, make_position_ids, shift_right, slice_logits
+from .base import ScratchPreTrainedModel
 from .configuration_scratch_transformer import ScratchTransformerConfig
-from .cpu import apply_dropout
+from .cpu_training import apply_dropout
 from .generation import ScratchGenerationMixin
+from .inputs import check_inputs, make_position_ids, shift_right, slice_logits
 from .layers import FeedForward, MultiHeadAttention, add_and_norm, make_position_embedding
 from .loss import linear_cross_entropy
 

@@ -13,11 +13,12 @@ from sacrebleu.significance import PairedTest
 from transformers import AutoModelForSeq2SeqLM, pipeline
 
 import hf_scratch  # noqa: F401  registers the models
-from hf_scratch.data import load_splits, take_pairs
-from hf_scratch.evaluation import evaluate_translation, score_translations
-from hf_scratch.tokenization import load_tokenizer
+from hf_scratch.data.loading import load_splits
+from hf_scratch.data.pairs import take_pairs
+from hf_scratch.evaluation.translation import evaluate_translation, score_translations
+from hf_scratch.loading import load_tokenizer
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 SENTENCES = (
     "A little girl in a red dress throws a ball to her dog in the park.",
     "Two men in orange vests are repairing the roof of a house.",
@@ -77,7 +78,7 @@ def run_row(run: dict, translations: list[str] | None, references: list[str]) ->
 
 
 def translation_figures(folder: Path, dataset: str) -> dict[str, str]:
-    """What `scripts/cards/scratch-transformer-multi30k-en-de.md` leaves open."""
+    """What `scripts/publish/cards/scratch-transformer-multi30k-en-de.md` leaves open."""
     splits = load_splits(dataset)
     test, held_out = (take_pairs(splits[name], "en", "de", name) for name in ("test", "validation"))
     references = list(test["target"])

@@ -1,45 +1,21 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""The scripts' arguments: HfArgumentParser over dataclasses, with a YAML or JSON recipe that flags override."""
+"""The training scripts' arguments, and the checks that TrainingArguments leaves out."""
 
-import difflib
+import logging
 import math
-import os
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import (
-    HfArgumentParser,
-    PreTrainedConfig,
-    Seq2SeqTrainingArguments,
-    Trainer,
-    TrainingArguments,
-    get_scheduler,
-)
+from transformers import Seq2SeqTrainingArguments, Trainer, TrainingArguments, get_scheduler
 
-from .errors import is_first_process
-from .models.generation import MAX_LOG_LENGTH_FACTOR
-from .recipes import convert_value, parse_pairs, read_recipe
-from .tokenization import KINDS
+from ..models.generation import MAX_LOG_LENGTH_FACTOR
+from ..tokenization import KINDS
 
 LONGEST_BLOCK = 2**20  # tokens: even the last row is filled up to a block
 DTYPES = ("float32", "bfloat16", "float16")
-PATHS = (
-    *("model_name_or_path", "tokenizer_name", "cache_dir", "dataset_name", "train_file", "validation_file"),
-    *(
-        "test_file",
-        "output_dir",
-        "resume_from_checkpoint",
-        "model",
-        "input",
-        "output_file",
-        "json",
-        "data",
-        "articles",
-    ),
-)
 
 
 def check_at_least(arguments: Any, smallest: float, *names: str) -> None:
@@ -228,133 +204,42 @@ def check_training_arguments(args: TrainingArguments) -> None:
         raise ValueError(f"`lr_scheduler_type` {args.lr_scheduler_type.value}: {error}.") from error
 
 
-class _Parser(HfArgumentParser):
-    """HfArgumentParser whose errors are printed by the first of several processes alone."""
+def prepare_arguments(args: TrainingArguments) -> None:
+    """Messages of the main process at "info", of the others from "error" on; tokens and tokens a second in the log.
 
-    def error(self, message: str):
-        """Print the usage and the message, and exit with status 2."""
-        if not is_first_process():
-            raise SystemExit(2)
-        super().error(" ".join(message.split()))
+    Where a default of Trainer's would only warn on this machine or with our models, it is set.
+    """
+    args.include_num_input_tokens_seen = "non_padding"  # the command line can only say true or false
+    if args.ddp_find_unused_parameters is None:
+        args.ddp_find_unused_parameters = False  # our models use all of theirs
+    args.dataloader_pin_memory &= torch.cuda.is_available()  # torch warns of it without one
+    logging.basicConfig(format="%(asctime)s %(name)s: %(message)s", datefmt="%H:%M:%S", level=logging.WARNING)
+    level = logging.INFO if args.should_log else logging.ERROR
+    for name in ("hf_scratch", "train_translation", "train_language_model"):
+        logging.getLogger(name).setLevel(level)
 
 
-def check_evaluation(args: Any, *positive: str) -> None:
-    """Check an evaluation script's arguments: what it would fail on only after all is evaluated, too.
+def check_validation_data(args: TrainingArguments, splits: Mapping, metrics: Sequence[str] = ()) -> None:
+    """Raise ValueError where evaluations are asked for and there is nothing to evaluate on, or where the best one is
+    to be found by a metric that they do not have.
 
     Args:
-        positive: more arguments that must be 1 or more.
-
-    Raises:
-        ValueError: a number out of its range, an unknown device or dtype, or a file that cannot be written.
+        metrics: what an evaluation has besides the loss.
     """
-    check_at_least(args, 1, "batch_size", "max_samples", *positive)
-    if args.dtype not in DTYPES:
-        raise ValueError(f"`dtype` must be one of {', '.join(DTYPES)}; got {args.dtype!r}.")
-    try:
-        torch.zeros(1, device=args.device).item()
-    except (RuntimeError, AssertionError) as error:
-        raise ValueError(f"`device` is {args.device!r}: {str(error).splitlines()[0]}") from error
-    for name in ("json", "output_file"):
-        path = getattr(args, name, None)
-        if path is not None and (os.path.isdir(path) or not os.path.isdir(os.path.dirname(path) or ".")):
-            raise ValueError(f"`{name}` is {path!r}, but there is no folder for it, or it is a folder itself.")
-        if path is not None and not os.access(path if os.path.exists(path) else os.path.dirname(path) or ".", os.W_OK):
-            raise ValueError(f"`{name}` is {path!r}, which cannot be written.")
-    if args.json is not None and os.path.realpath(args.json) == os.path.realpath(
-        getattr(args, "output_file", None) or ""
-    ):
-        raise ValueError(f"`json` and `output_file` are both {args.json!r}.")
+    if args.eval_strategy != "no" and "validation" not in splits:
+        raise ValueError(
+            f"`eval_strategy` is {args.eval_strategy.value!r}, but there is no validation data: the splits are "
+            f"{', '.join(splits)}. Give `--validation_file`, or set `--eval_strategy no`."
+        )
+    best = args.metric_for_best_model
+    names = ("loss", *metrics, *("runtime", "samples_per_second", "steps_per_second"))
+    if args.eval_strategy != "no" and best is not None and best.removeprefix("eval_") not in names:
+        raise ValueError(
+            f"`metric_for_best_model` is {best!r}, but the metrics of an evaluation are {', '.join(names)}."
+            + (" BLEU needs `--predict_with_generate true`." if "bleu" in best and not metrics else "")
+        )
 
 
-def parse_arguments(*dataclass_types: type, args: list[str] | None = None) -> tuple[tuple, str]:
-    """Parse `[recipe.yaml] [--flag value ...]`.
-
-    Args:
-        dataclass_types: what HfArgumentParser is to fill.
-        args: the command line. Default: this process's.
-
-    Returns:
-        The filled dataclasses, and the recipe's name ("" without one).
-
-    Raises:
-        SystemExit: bad usage, with a line that says what and the nearest name for a misspelt one.
-    """
-    args = list(sys.argv[1:] if args is None else args)
-    usage = "%(prog)s [recipe.yaml] [--flag value ...]    (--help lists the flags)"
-    parser = _Parser(dataclass_types, usage=usage)
-    names = [action.dest for action in parser._actions]
-    recipe, values = "", {}
-    if args and not args[0].startswith("-"):
-        recipe = args.pop(0)
-        values = _read_recipe(parser, recipe)
-        parser.set_defaults(**values)
-    try:
-        *parsed, unknown = parser.parse_args_into_dataclasses(args, return_remaining_strings=True)
-    except TypeError as error:  # an unknown key of what TrainingArguments passes on to accelerate
-        raise ValueError(str(error)) from error
-    for flag in unknown:
-        if flag.startswith("--"):
-            parser.error(f"there is no argument {flag}{_nearest(flag.lstrip('-').split('=')[0], names, '--')}")
-    if unknown:
-        parser.error(f"unexpected: {' '.join(unknown)}")
-    for group in parsed:
-        for name in PATHS:
-            if isinstance(path := getattr(group, name, None), str) and path.startswith("~"):
-                setattr(group, name, os.path.expanduser(path))  # the shell leaves `--output_dir=~/runs` as it is
-        if isinstance(group, TrainingArguments):
-            check_training_arguments(group)
-        for name, mapping in values.items():
-            if isinstance(mapping, dict) and isinstance(flag := getattr(group, name, None), str):
-                setattr(group, name, {**mapping, **parse_pairs(flag, name)})  # a flag changes some of the recipe's
-    return tuple(parsed), Path(recipe).stem
-
-
-def _read_recipe(parser: HfArgumentParser, recipe: str) -> dict[str, Any]:
-    path = Path(recipe).expanduser()
-    if not path.is_dir() and path.suffix not in (".yaml", ".yml", ".json"):
-        parser.error(f"the recipe {recipe!r} must be a .yaml or .json file")
-    if not path.exists():
-        known = sorted(file.stem for file in path.parent.glob("*.yaml")) if path.parent.is_dir() else []
-        parser.error(f"there is no recipe {recipe!r}{_nearest(path.stem, known)}")
-    actions = {action.dest: action for action in reversed(parser._actions) if action.dest != "help"}
-    values = {}
-    try:
-        for name, value in read_recipe(path).items():
-            if name not in actions:
-                raise ValueError(f"has the key {name!r}, which no argument has{_nearest(str(name), list(actions))}")
-            try:
-                values[name] = convert_value(actions[name], value)
-            except ValueError as error:
-                raise ValueError(f"cannot be used: {error}") from error
-    except ValueError as error:
-        parser.error(f"the recipe {recipe!r} {error}")
-    return values
-
-
-def _nearest(name: str, names: list[str], prefix: str = "") -> str:
-    close = difflib.get_close_matches(name, names, n=1)
-    return f". Did you mean {prefix}{close[0]}?" if close else ""
-
-
-def parse_overrides(overrides: str | dict | None, config_class: type) -> dict[str, Any]:
-    """`config_overrides` as a dictionary of the config's fields.
-
-    Raises:
-        ValueError: a field that the config does not have (with the nearest name), one that is not the user's to set
-            (`architectures`, `auto_map`, ...), or text that is neither form.
-    """
-    overrides = parse_pairs(overrides, "config_overrides")
-    general = set(PreTrainedConfig.__dataclass_fields__) - {"dtype"}
-    fields = [name for name in config_class.__dataclass_fields__ if name not in general]
-    fields += list(config_class.attribute_map)
-    for name in overrides:
-        if name in config_class.__dataclass_fields__ and name not in fields:
-            raise ValueError(f"`config_overrides` has {name!r}, which is not for the user to set.")
-        if name not in fields:
-            raise ValueError(
-                f"`config_overrides` has {name!r}, which {config_class.__name__} does not{_nearest(str(name), fields)}"
-            )
-    if overrides.get("dtype", "float32") not in DTYPES:
-        raise ValueError(f"`config_overrides` has the dtype {overrides['dtype']!r}; it must be {', '.join(DTYPES)}.")
-    # under the field's own name: the config's validation leaves other names out
-    return {config_class.attribute_map.get(name, name): value for name, value in overrides.items()}
+def data_seed(args: TrainingArguments) -> int:
+    """What the order of the rows follows."""
+    return args.data_seed if args.data_seed is not None else args.seed

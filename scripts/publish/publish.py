@@ -2,11 +2,11 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 """Put a trained model, its pictures and the records of runs into a folder of `model_cards`, whole for the Hub.
 
-python scripts/publish.py --folder model_cards/scratch-transformer-multi30k-en-de --run runs/seed1 runs/cosine_seed1 \
+python scripts/publish/publish.py --folder model_cards/scratch-transformer-multi30k-en-de --run runs/seed1 runs/cosine_seed1 \
     --name seed1
-python scripts/publish.py --folder model_cards/scratch-transformer-multi30k-en-de --run runs/seed2 runs/cosine_seed2 \
+python scripts/publish/publish.py --folder model_cards/scratch-transformer-multi30k-en-de --run runs/seed2 runs/cosine_seed2 \
     --name seed2 --record_only
-python scripts/publish.py --folder model_cards/scratch-gpt-tinystories --run runs/tinystories_small --name best \
+python scripts/publish/publish.py --folder model_cards/scratch-gpt-tinystories --run runs/tinystories_small --name best \
     --dtype bfloat16 --dataset_name roneneldan/TinyStories
 """
 
@@ -17,18 +17,17 @@ import re
 import shutil
 from pathlib import Path
 
-import torch
-from demo import draw_attention
-from results_translation import load_runs
 from sample_stories import sample_stories
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
+from translation_card import load_runs
 
 import hf_scratch  # registers the models
-from hf_scratch.data import load_splits
+from hf_scratch.data.loading import load_splits
 from hf_scratch.errors import command, preparation
-from hf_scratch.plots import plot_attention, plot_learning_curve, plot_runs
-from hf_scratch.tokenization import load_tokenizer
+from hf_scratch.loading import load_tokenizer
+from hf_scratch.reporting.attention import draw_cross_attention, draw_self_attention
+from hf_scratch.reporting.plots import plot_learning_curve, plot_runs
 
 MODELS = Path(hf_scratch.__file__).parent / "models"
 SENTENCE = "A little girl in a red dress throws a ball to her dog in the park."
@@ -84,17 +83,6 @@ def link_code(folder: Path) -> None:
         path.symlink_to(os.path.relpath(MODELS / path.name, folder))
 
 
-@torch.no_grad()
-def draw_self_attention(folder: Path, text: str) -> None:
-    """The last layer's attention of a text over itself."""
-    # only eager attention gives its weights
-    model = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager", dtype="float32").eval()
-    tokenizer = load_tokenizer(folder)
-    inputs = tokenizer(text, return_tensors="pt")
-    tokens = [tokenizer.decode([i]) for i in inputs["input_ids"][0]]
-    plot_attention(model(**inputs, output_attentions=True).attentions[-1][0], tokens, tokens, str(folder))
-
-
 @command
 @preparation()
 def main():
@@ -129,7 +117,7 @@ def main():
             draw_self_attention(args.folder, STORY)
             sample_stories(args.folder, list(load_splits(args.dataset_name)["validation"]["text"]))
         else:
-            draw_attention(args.folder, SENTENCE)
+            draw_cross_attention(args.folder, SENTENCE)
     runs = load_runs(args.folder / "records")
     plot_runs({name: with_bits_per_byte(run) for name, run in runs.items()}, str(args.folder))
     print(f"{args.folder} is ready for its card: make results WRITE=1")

@@ -1,5 +1,5 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""The training that scripts/benchmark.py measures: ours and its peers, with the same weights and data."""
+"""The training that scripts/benchmark/benchmark.py measures: ours and its peers, with the same weights and data."""
 
 import copy
 import ctypes
@@ -38,15 +38,17 @@ from hf_scratch import (
     ScratchTransformerConfig,
     ScratchTransformerForConditionalGeneration,
 )
-from hf_scratch.arguments import ModelArguments, TranslationArguments, parse_arguments, parse_overrides
 from hf_scratch.convert import to_gpt2, to_marian
 from hf_scratch.convert.gpt2 import CONFIG as GPT2_FIELDS
 from hf_scratch.convert.marian import CONFIG as MARIAN_FIELDS
-from hf_scratch.data import load_splits, take_pairs, tokenize_pairs
+from hf_scratch.data.loading import load_splits
+from hf_scratch.data.pairs import take_pairs, tokenize_pairs
 from hf_scratch.tokenization import train_tokenizer
-from hf_scratch.training import TranslationTrainer, prepare_arguments
+from hf_scratch.training.arguments import ModelArguments, TranslationArguments, prepare_arguments
+from hf_scratch.training.parsing import parse_arguments, parse_overrides
+from hf_scratch.training.trainers import TranslationTrainer
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 RECIPE = ROOT / "scripts" / "recipes" / "multi30k_tiny.yaml"
 OURS, OURS_BF16, PRODUCTS = "hf_scratch", "hf_scratch bf16", "matrix products"
 MARIAN, GPT2, ARTICLE, CTRANSLATE2 = "MarianMTModel", "GPT2LMHeadModel", "gpt-playground", "CTranslate2"

@@ -1,5 +1,5 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Saved models and checkpoints: check before loading, choose the one to resume from, average."""
+"""A run's checkpoints: list them, choose the one to resume from, delete the old ones."""
 
 import json
 import logging
@@ -9,99 +9,14 @@ import shutil
 import zipfile
 from pathlib import Path
 
-import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file
-from transformers import AutoConfig, PreTrainedModel, TrainerState, TrainingArguments
+from transformers import PreTrainedModel, TrainerState, TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
-from .errors import UserError
-from .manifest import MANIFEST, DamagedFolderError, check_manifest
-from .tokenization import check_json_files
+from ..errors import UserError
+from ..manifest import MANIFEST, DamagedFolderError, check_manifest
 
 logger = logging.getLogger(__name__)
-
-
-def load_checkpoint(model_class, path: str, **kwargs) -> PreTrainedModel:
-    """`model_class.from_pretrained(path)`, with one clear error where a local folder cannot work.
-
-    Args:
-        model_class: an Auto class.
-        path: a folder or a Hub id.
-        kwargs: go to `from_pretrained`.
-
-    Raises:
-        UserError: a folder with no model in it; a file that is missing, cut short or not what was saved; a model of
-            another kind than `model_class` loads.
-    """
-    folder = Path(path).expanduser()
-    if path.startswith((".", "/", "~")) and not folder.is_dir():
-        raise UserError(f"{path!r} is not a folder.")
-    if folder.is_dir():
-        path = str(folder)
-        check_model_folder(folder)
-    config = AutoConfig.from_pretrained(path, cache_dir=kwargs.get("cache_dir"))
-    if type(config) not in model_class._model_mapping:
-        raise UserError(
-            f"{path!r} holds a {config.model_type!r} model, which {model_class.__name__} does not load. Translation "
-            "needs an encoder-decoder (scratch_transformer), language modelling a GPT (scratch_gpt)."
-        )
-    try:
-        return model_class.from_pretrained(path, **kwargs)
-    except RuntimeError as error:
-        if "ignore_mismatched_sizes" not in str(error):
-            raise
-        raise UserError(
-            f"The weights in {path!r} have other shapes than its config, or `config_overrides`, says: see the report "
-            "above. Sizes can only be chosen for a new model."
-        ) from error
-
-
-def check_model_folder(folder: Path) -> None:
-    """Raise UserError unless `folder` holds a config, generation config and weights that can be read.
-
-    Where the folder has a manifest, all files that it lists must be what was saved.
-    """
-    if not (folder / "config.json").is_file():
-        raise UserError(f"{str(folder)!r} holds no model: there is no config.json in it.")
-    check_json_files(folder)
-    for weights in folder.glob("*.safetensors"):
-        try:
-            with safe_open(weights, framework="pt"):
-                pass
-        except SafetensorError as error:
-            raise UserError(f"{weights} is cut short or damaged ({error}). Copy or train it again.") from error
-    try:
-        check_manifest(folder)
-    except DamagedFolderError as error:
-        raise UserError(
-            f"{error}. Copy the folder again; or, if you changed it on purpose, remove {folder / MANIFEST}."
-        ) from error
-
-
-def load_first_model(model_class, model_args, config_overrides: dict) -> PreTrainedModel | None:
-    """The model that a training goes on from, `model_name_or_path`, with some fields of its config changed.
-
-    Args:
-        model_class: an Auto class.
-        model_args: a script's `ModelArguments`.
-        config_overrides: fields of the model's config.
-
-    Returns:
-        The model, or None where a new one is to be made.
-
-    Raises:
-        UserError: as `load_checkpoint`.
-    """
-    if model_args.model_name_or_path is None:
-        return None
-    return load_checkpoint(
-        model_class,
-        model_args.model_name_or_path,
-        cache_dir=model_args.cache_dir,
-        attn_implementation=model_args.attn_implementation,
-        **config_overrides,
-    )
 
 
 def numbered_checkpoints(output_dir: str | Path) -> list[Path]:
@@ -334,23 +249,3 @@ def check_same_weights(model: PreTrainedModel, checkpoint: str) -> None:
             f"{checkpoint} holds the weights of another model: {name} is {saved.get(name, 'missing')} there and "
             f"{shapes.get(name, 'missing')} here. Resume with the recipe and the `config_overrides` it was begun with."
         )
-
-
-def average_checkpoints(folders: list[str | Path]) -> dict[str, torch.Tensor]:
-    """The mean of the weights in `model.safetensors` of each folder (Vaswani et al. 2017, section 6.1).
-
-    Raises:
-        ValueError: no folder, or folders with other weights than the first one's.
-    """
-    if not folders:
-        raise ValueError("There are no checkpoints to average.")
-    mean: dict[str, torch.Tensor] = {}
-    for folder in folders:
-        state = load_file(os.path.join(folder, "model.safetensors"))
-        if mean and state.keys() != mean.keys():
-            different = ", ".join(sorted(state.keys() ^ mean.keys())[:5])
-            raise ValueError(f"{folder} and {folders[0]} do not hold the same weights; they differ in {different}.")
-        for name, tensor in state.items():
-            # summed in float64: the mean of equal checkpoints is then each of them, bit for bit
-            mean[name] = mean.get(name, 0) + tensor.double()
-    return {name: (total / len(folders)).to(state[name].dtype) for name, total in mean.items()}

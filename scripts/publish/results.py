@@ -2,7 +2,7 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 """Compute every figure of the published model cards again, and fail where a card says something else.
 
-python scripts/results.py --multi30k bentrevett/multi30k --tinystories roneneldan/TinyStories
+python scripts/publish/results.py --multi30k bentrevett/multi30k --tinystories roneneldan/TinyStories
 """
 
 import argparse
@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from string import Template
 
-from results_language_model import language_model_figures
-from results_translation import translation_figures
+from language_model_card import language_model_figures
+from translation_card import translation_figures
 
 from hf_scratch.errors import command, preparation
 
-SCRIPTS = Path(__file__).parent
+FOLDER = Path(__file__).parent
 CARDS = {
     "scratch-transformer-multi30k-en-de": ("multi30k", translation_figures),
     "scratch-gpt-tinystories": ("tinystories", language_model_figures),
@@ -36,7 +36,7 @@ def main(args: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--multi30k", default="bentrevett/multi30k", help="a Hub id or a folder")
     parser.add_argument("--tinystories", default="roneneldan/TinyStories", help="a Hub id or a folder")
-    parser.add_argument("--cards", type=Path, default=SCRIPTS.parent / "model_cards", help="the published folders")
+    parser.add_argument("--cards", type=Path, default=FOLDER.parents[1] / "model_cards", help="the published folders")
     parser.add_argument("--only", choices=list(CARDS), help="one card")
     parser.add_argument("--write", action="store_true", help="write the cards in place of comparing")
     options = parser.parse_args(args)
@@ -45,7 +45,7 @@ def main(args: Sequence[str] | None = None) -> int:
         if options.only not in (None, name):
             continue
         folder = options.cards / name
-        template = Template((SCRIPTS / "cards" / f"{name}.md").read_text(encoding="utf-8"))
+        template = Template((FOLDER / "cards" / f"{name}.md").read_text(encoding="utf-8"))
         card = template.substitute(compute(folder, getattr(options, dataset)))
         path = folder / "README.md"
         if options.write:

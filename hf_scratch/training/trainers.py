@@ -2,99 +2,24 @@
 """Trainer and Seq2SeqTrainer with what our recipes need on top: token-budget batches, honest losses, averaging."""
 
 import copy
-import logging
 import shutil
-from collections.abc import Iterator, Mapping, Sequence, Sized
+from collections.abc import Sized
 from pathlib import Path
 
 import datasets
 import torch
 from accelerate.data_loader import BatchSamplerShard
-from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, set_model_state_dict
 from torch.utils.data import DataLoader, Sampler
-from transformers import EarlyStoppingCallback, Seq2SeqTrainer, Trainer, TrainingArguments
+from transformers import EarlyStoppingCallback, Seq2SeqTrainer, Trainer
 from transformers.trainer_pt_utils import LengthGroupedSampler
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
+from ..data.sampling import SeededSampler, TokenBudgetBatchSampler
+from ..errors import UserError
+from ..manifest import MANIFEST, check_manifest, write_manifest
+from .arguments import data_seed
 from .callbacks import SaveAfterEvaluation, StopOnSignal, TrainingTime
-from .checkpoints import average_checkpoints, delete_old_checkpoints, find_best_checkpoint, is_early, whole_checkpoints
-from .data import TokenBudgetBatchSampler
-from .errors import UserError
-from .manifest import MANIFEST, DamagedFolderError, check_manifest, write_manifest
-
-logger = logging.getLogger(__name__)
-
-
-def prepare_arguments(args: TrainingArguments) -> None:
-    """Messages of the main process at "info", of the others from "error" on; tokens and tokens a second in the log.
-
-    Where a default of Trainer's would only warn on this machine or with our models, it is set.
-    """
-    args.include_num_input_tokens_seen = "non_padding"  # the command line can only say true or false
-    if args.ddp_find_unused_parameters is None:
-        args.ddp_find_unused_parameters = False  # our models use all of theirs
-    args.dataloader_pin_memory &= torch.cuda.is_available()  # torch warns of it without one
-    logging.basicConfig(format="%(asctime)s %(name)s: %(message)s", datefmt="%H:%M:%S", level=logging.WARNING)
-    level = logging.INFO if args.should_log else logging.ERROR
-    for name in ("hf_scratch", "train_translation", "train_language_model"):
-        logging.getLogger(name).setLevel(level)
-
-
-def check_validation_data(args: TrainingArguments, splits: Mapping, metrics: Sequence[str] = ()) -> None:
-    """Raise ValueError where evaluations are asked for and there is nothing to evaluate on, or where the best one is
-    to be found by a metric that they do not have.
-
-    Args:
-        metrics: what an evaluation has besides the loss.
-    """
-    if args.eval_strategy != "no" and "validation" not in splits:
-        raise ValueError(
-            f"`eval_strategy` is {args.eval_strategy.value!r}, but there is no validation data: the splits are "
-            f"{', '.join(splits)}. Give `--validation_file`, or set `--eval_strategy no`."
-        )
-    best = args.metric_for_best_model
-    names = ("loss", *metrics, *("runtime", "samples_per_second", "steps_per_second"))
-    if args.eval_strategy != "no" and best is not None and best.removeprefix("eval_") not in names:
-        raise ValueError(
-            f"`metric_for_best_model` is {best!r}, but the metrics of an evaluation are {', '.join(names)}."
-            + (" BLEU needs `--predict_with_generate true`." if "bleu" in best and not metrics else "")
-        )
-
-
-def data_seed(args: TrainingArguments) -> int:
-    """What the order of the rows follows."""
-    return args.data_seed if args.data_seed is not None else args.seed
-
-
-def check_average(args: TrainingArguments, num_checkpoints: int) -> None:
-    """Raise ValueError where fewer checkpoints are kept than are to be averaged."""
-    limit = args.save_total_limit
-    if num_checkpoints > 1 and (args.save_strategy == "no" or (limit is not None and limit < num_checkpoints)):
-        kept = "saves none" if args.save_strategy == "no" else f"keeps {limit} (`save_total_limit`)"
-        raise ValueError(
-            f"`average_checkpoints` is {num_checkpoints}, but the run {kept}. Keep as many, or average fewer."
-        )
-
-
-class SeededSampler(Sampler[int]):
-    """A sampler with `generator`, whose order depends on the seed and the epoch alone.
-
-    With torch's global random numbers, a resumed run reads another order, and each process one of its own.
-    """
-
-    def __init__(self, sampler: Sampler, seed: int):
-        self.sampler, self.seed, self.epoch = sampler, seed, 0
-
-    def set_epoch(self, epoch: int) -> None:
-        """Choose the order."""
-        self.epoch = epoch
-
-    def __iter__(self) -> Iterator[int]:
-        self.sampler.generator = torch.Generator().manual_seed(self.seed + self.epoch)
-        return iter(self.sampler)
-
-    def __len__(self) -> int:
-        return len(self.sampler)
+from .checkpoints import delete_old_checkpoints, find_best_checkpoint
 
 
 class ResumableTrainerMixin:
@@ -317,85 +242,3 @@ class TranslationTrainer(ScratchTrainerMixin, Seq2SeqTrainer):
         accumulation = self.args.gradient_accumulation_steps
         budget = {"max_tokens_per_batch": self.batch_sampler.max_tokens, "gradient_accumulation_steps": accumulation}
         return super().batch_facts() | {"rows_per_update": None, **budget}
-
-
-def save_final_model(trainer: Trainer) -> None:
-    """Save the model, its tokenizer and the trainer's state in `output_dir`, and a manifest of weights and tokenizer.
-
-    Config files are not in the manifest: they may be edited.
-    """
-    folder = Path(trainer.args.output_dir)
-    if trainer.args.should_save:
-        (folder / MANIFEST).unlink(missing_ok=True)
-    trainer.save_model()
-    trainer.save_state()
-    if trainer.args.should_save:
-        names = (path.name for path in folder.iterdir())
-        write_manifest(folder, sorted(n for n in names if n.endswith(".safetensors") or n == "tokenizer.json"))
-
-
-def last_checkpoints(output_dir: str, count: int, up_to: int | None = None) -> list[str]:
-    """The folders of the last `count` whole checkpoints, oldest first, of which none is later than update `up_to`.
-
-    Those that a signal asked for do not count: a run that was not stopped has none of them.
-    """
-    folders = [str(path) for path in whole_checkpoints(output_dir) if not is_early(path)]
-    folders = [path for path in folders if up_to is None or int(path.rpartition("-")[2]) <= up_to]
-    return folders[max(len(folders) - count, 0) :]
-
-
-def evaluate_and_select_weights(trainer: Trainer, num_checkpoints: int) -> dict:
-    """Keep the average of the last checkpoints in the model if its validation loss is lower than the trained weights'.
-
-    Greedy BLEU on a thousand sentences is too noisy to choose by.
-
-    Args:
-        trainer: after `train()`; its model holds the last weights, or the best with `load_best_model_at_end`.
-        num_checkpoints: how many to average. Below 2, nothing is averaged.
-
-    Returns:
-        The evaluation of what was kept, with `weights` saying "averaged" or "trained".
-    """
-    trained = _evaluation_of_training(trainer) or trainer.evaluate()
-    folders = last_checkpoints(trainer.args.output_dir, num_checkpoints, trainer.state.global_step)
-    folders = [folder for folder in folders if _is_intact(folder)]
-    if len(folders) < 2:
-        return {**trained, "weights": "trained"}
-    before = get_model_state_dict(trainer.model, options=StateDictOptions(full_state_dict=True))
-    before = {name: tensor.clone() for name, tensor in before.items()}
-    load_weights(trainer.model, average_checkpoints(folders))
-    averaged = trainer.evaluate()
-    before_loss, loss = trained["eval_loss"], averaged["eval_loss"]
-    logger.info(f"eval_loss: {before_loss:.4f}; averaged over {len(folders)} checkpoints {loss:.4f}")
-    if loss < before_loss:
-        return {**averaged, "weights": f"averaged over {len(folders)} checkpoints"}
-    load_weights(trainer.model, before)
-    return {**trained, "weights": "trained"}
-
-
-def _is_intact(checkpoint: str) -> bool:
-    try:
-        check_manifest(checkpoint)
-    except DamagedFolderError as error:
-        logger.warning(f"{error}. It is left out of the average.")
-        return False
-    return True
-
-
-def load_weights(model: torch.nn.Module, weights: dict[str, torch.Tensor]) -> None:
-    """Put whole tensors into a model, sharded by FSDP2 or not. Tied weights may stand under one of their names."""
-    options = StateDictOptions(full_state_dict=True, strict=False)
-    set_model_state_dict(model, dict(weights), options=options)  # a copy: torch puts shards into it
-
-
-def _evaluation_of_training(trainer: Trainer) -> dict | None:
-    """The evaluation that training has already made of the weights at hand, if there is one."""
-    state = trainer.state
-    has_best = trainer.args.load_best_model_at_end and state.best_model_checkpoint is not None
-    step = state.best_global_step if has_best else state.global_step
-    # of a resumed run, the evaluations before may have seen other data
-    clock = next((c for c in trainer.callback_handler.callbacks if isinstance(c, TrainingTime)), None)
-    for entry in reversed(state.log_history[clock.entries_before if clock else 0 :]):
-        if entry["step"] == step and "eval_loss" in entry:
-            return {key: value for key, value in entry.items() if key == "epoch" or key.startswith("eval_")}
-    return None

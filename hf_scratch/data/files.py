@@ -12,8 +12,8 @@ from pathlib import Path
 import datasets
 from datasets import DatasetDict, load_dataset
 
-from .errors import describe
-from .recipes import parse_json
+from ..errors import describe
+from ..recipes import parse_json
 
 TEXT_FILES = (".json", ".jsonl", ".csv", ".tsv", ".txt")
 LONGEST_EXCERPT = 40  # characters of a faulty line

@@ -1,5 +1,5 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""The generation, translation and start-up that scripts/benchmark.py measures: ours and its peers on the same work."""
+"""The generation, translation and start-up that scripts/benchmark/benchmark.py measures: ours and its peers on the same work."""
 
 import re
 import subprocess
@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from benchmark_training import (
+from training_cases import (
     ARTICLE,
     CTRANSLATE2,
     GPT2,
@@ -37,7 +37,7 @@ from hf_scratch import (
     TranslationPipeline,
 )
 from hf_scratch.convert import from_article, to_gpt2, to_marian
-from hf_scratch.tokenization import load_tokenizer
+from hf_scratch.loading import load_tokenizer
 
 # generation
 

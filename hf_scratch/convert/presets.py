@@ -11,8 +11,8 @@ import inspect
 from huggingface_hub.errors import StrictDataclassError
 from transformers import PreTrainedConfig
 
-from .models.configuration_scratch_gpt import ScratchGPTConfig
-from .models.configuration_scratch_transformer import ScratchTransformerConfig
+from ..models.configuration_scratch_gpt import ScratchGPTConfig
+from ..models.configuration_scratch_transformer import ScratchTransformerConfig
 
 
 def gpt_playground(

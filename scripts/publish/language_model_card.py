@@ -7,19 +7,20 @@ import re
 from pathlib import Path
 
 from huggingface_hub import EvalResult, ModelCardData
-from results_translation import changes, load_runs, table, training_table
 from sample_stories import choose, measure
 from transformers import AutoModelForCausalLM
+from translation_card import changes, load_runs, table, training_table
 
 import hf_scratch  # noqa: F401  registers the models
-from hf_scratch.data import load_splits, take_texts
-from hf_scratch.tokenization import load_tokenizer
+from hf_scratch.data.loading import load_splits
+from hf_scratch.data.texts import take_texts
+from hf_scratch.loading import load_tokenizer
 
 LLAMA2_C_LOSS = 1.072  # nats a token of its 15 M model, on a vocabulary of 32,000 (llama2.c's README)
 
 
 def language_model_figures(folder: Path, dataset: str) -> dict[str, str]:
-    """What `scripts/cards/scratch-gpt-tinystories.md` leaves open."""
+    """What `scripts/publish/cards/scratch-gpt-tinystories.md` leaves open."""
     splits = load_splits(dataset)
     texts = list(take_texts(splits["validation"], "text", "validation")["text"])
     train = list(take_texts(splits["train"], "text", "train")["text"])

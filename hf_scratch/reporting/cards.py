@@ -14,6 +14,8 @@ import torch
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from transformers import Trainer
 
+logger = logging.getLogger(__name__)
+
 _TEMPLATE = """---
 {front_matter}
 ---
@@ -45,9 +47,6 @@ from transformers import pipeline
 {command}
 ```
 """
-
-
-logger = logging.getLogger(__name__)
 
 
 def _without_folders(word: str) -> str:

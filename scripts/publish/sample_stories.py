@@ -7,8 +7,8 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForCausalLM, GenerationConfig
 
-from hf_scratch.evaluation import evaluate_language_model
-from hf_scratch.tokenization import load_tokenizer
+from hf_scratch.evaluation.language_modeling import evaluate_language_model
+from hf_scratch.loading import load_tokenizer
 
 PROMPTS = (
     "Once upon a time, there was a little girl named Mia.",

@@ -2,7 +2,7 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 """Measure hf_scratch's speed and memory against its peers: a Markdown table, benchmark.json and pictures.
 
-python scripts/benchmark.py [--data ../shared/data/multi30k] [--only train_gpt,growth] [--output_dir runs/benchmark]
+python scripts/benchmark/benchmark.py [--data ../shared/data/multi30k] [--only train_gpt,growth] [--output_dir runs/benchmark]
 
 How to read a ratio: the peer's median over ours, so that 1.4 is "the peer takes 1.4 times as long on the same work".
 Against the matrix products alone it is the share of our step that they would take, each at its full size. Where the
@@ -30,7 +30,8 @@ from typing import Any
 import matplotlib.pyplot as plt
 import torch
 import transformers
-from benchmark_generation import (
+from datasets import disable_progress_bars
+from generation_cases import (
     check_tokens,
     compare_translation,
     count_equal,
@@ -40,7 +41,7 @@ from benchmark_generation import (
     import_time,
     load_time,
 )
-from benchmark_training import (
+from training_cases import (
     ARTICLE,
     CTRANSLATE2,
     GPT2,
@@ -61,10 +62,9 @@ from benchmark_training import (
     train_gpt,
     train_transformer,
 )
-from datasets import disable_progress_bars
 
-from hf_scratch.arguments import parse_arguments
 from hf_scratch.errors import UserError, command, preparation
+from hf_scratch.training.parsing import parse_arguments
 
 SHOW = {"s": "{:.3f} s".format, "MiB": "{:,.0f} MiB".format, "s a token": lambda s: f"{1 / s:,.0f} tokens/s"}
 

@@ -18,8 +18,8 @@ from filelock import FileLock, Timeout
 from tqdm.auto import tqdm
 from transformers import TrainingArguments
 
+from ..errors import UserError
 from .checkpoints import choose_checkpoint, whole_checkpoints
-from .errors import UserError
 
 LOCK = ".lock"
 T = TypeVar("T")

@@ -1,0 +1,7 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""What a trained model is worth: BLEU and chrF of translations, bits per byte of a language model."""
+
+from .language_modeling import evaluate_answers, evaluate_language_model
+from .translation import evaluate_translation, score_translations
+
+__all__ = ["evaluate_answers", "evaluate_language_model", "evaluate_translation", "score_translations"]

@@ -1,0 +1,86 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""Checks of what the models are given, and the positions and decoder inputs that are made from it."""
+
+import torch
+from torch import nn
+from transformers.cache_utils import Cache
+from transformers.configuration_utils import PreTrainedConfig
+from transformers.utils.import_utils import is_torchdynamo_compiling
+
+
+def make_position_ids(
+    config: PreTrainedConfig,
+    inputs_embeds: torch.Tensor,
+    position_ids: torch.Tensor | None,
+    past_key_values: Cache | None,
+) -> torch.Tensor:
+    """Positions (batch or 1, length): those given, or 0, 1, ... on from where the cache ends.
+
+    Raises:
+        ValueError: the tokens, and those of the cache before them, need more than `max_position_embeddings`; or a
+            negative position.
+    """
+    length, longest = inputs_embeds.shape[1], config.max_position_embeddings
+    # a StaticCache's length is a tensor: no Python branch on it, and its own size bounds it
+    past_length = past_key_values.get_seq_length() if past_key_values is not None else 0
+    end = length + past_length if isinstance(past_length, int) else 0
+    if position_ids is None:
+        position_ids = (torch.arange(length, device=inputs_embeds.device) + past_length).unsqueeze(0)
+    elif not is_torchdynamo_compiling():  # packed or left-padded rows count from 0 within a row
+        is_readable = position_ids.device.type == "cpu" and position_ids.numel()
+        first, last = (int(x) for x in position_ids.aminmax()) if is_readable else (0, -1)
+        if first < 0:
+            raise ValueError(f"`position_ids` holds {first}, but positions count from 0.")
+        end = last + 1
+    if not is_torchdynamo_compiling() and end > longest:
+        raise ValueError(
+            f"The input is {end} tokens long, but `max_position_embeddings` of this model is {longest}. Shorten "
+            "the input (`truncation=True` in the tokenizer), generate fewer tokens, or train a model with more "
+            "positions."
+        )
+    return position_ids
+
+
+def slice_logits(hidden_states: torch.Tensor, logits_to_keep: int | torch.Tensor) -> torch.Tensor:
+    """The positions to compute logits for: the last `logits_to_keep` ones (0: all), or those of a 1-d index tensor."""
+    kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) and logits_to_keep else logits_to_keep
+    return hidden_states if isinstance(kept, int) else hidden_states[:, kept, :]
+
+
+def shift_right(config: PreTrainedConfig, labels: torch.LongTensor) -> torch.LongTensor:
+    """Labels (batch, length) behind `decoder_start_token_id` and without their last one; -100 becomes `pad_token_id`.
+
+    Raises:
+        ValueError: the config has no such ids.
+    """
+    for name in ("decoder_start_token_id", "pad_token_id"):
+        if getattr(config, name) is None:
+            raise ValueError(
+                f"`{name}` is None in the model's config, but the decoder's input is made from the labels with it. "
+                f"Set `model.config.{name}`, or pass `decoder_input_ids`."
+            )
+    start = labels.new_full((labels.shape[0], 1), config.decoder_start_token_id)
+    shifted = torch.cat([start, labels[:, :-1]], dim=1)
+    return shifted.masked_fill(shifted == -100, config.pad_token_id)
+
+
+def check_inputs(
+    config: PreTrainedConfig, inputs_embeds_given: bool, input_ids: torch.Tensor | None, vocabulary: int | nn.Module
+) -> None:
+    """Raise ValueError unless exactly one input is given and its ids are in the vocabulary, a size or an embedding.
+
+    The ids are read on the CPU only: on an accelerator the look would wait for the device at each step.
+    """
+    if (input_ids is not None) == inputs_embeds_given:
+        raise ValueError("You must specify exactly one of `input_ids` or `inputs_embeds` (or their `decoder_` forms).")
+    if input_ids is None or input_ids.device.type != "cpu" or input_ids.numel() == 0 or is_torchdynamo_compiling():
+        return
+    vocab_size = vocabulary
+    if isinstance(vocabulary, nn.Module):  # an adapter around an embedding has no `num_embeddings`
+        vocab_size = getattr(vocabulary, "num_embeddings", None) or len(vocabulary.weight)
+    low, high = (int(x) for x in input_ids.aminmax())
+    if low < 0 or high >= vocab_size:
+        raise ValueError(
+            f"Token id {low if low < 0 else high} is outside the vocabulary of {vocab_size} tokens of this "
+            f"{config.model_type} model (ids 0 to {vocab_size - 1}). Does the tokenizer belong to the model?"
+        )

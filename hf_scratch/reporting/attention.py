@@ -1,0 +1,42 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""Attention maps of a saved model: what it looks at while it translates or reads a text."""
+
+from pathlib import Path
+
+import torch
+from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
+
+from ..loading import load_tokenizer
+from .plots import plot_attention
+
+
+@torch.no_grad()
+def draw_cross_attention(folder: Path, source: str) -> str:
+    """Draw the last decoder layer's attention over the source, while the model in `folder` translates `source`.
+
+    Returns:
+        The picture's path in `folder`.
+    """
+    # only eager attention returns its weights
+    model = AutoModelForSeq2SeqLM.from_pretrained(folder, attn_implementation="eager")
+    tokenizer = load_tokenizer(folder)
+    inputs = tokenizer(source, return_tensors="pt")
+    output_ids = model.generate(**inputs)
+    outputs = model(**inputs, decoder_input_ids=output_ids, output_attentions=True)
+    keys = [tokenizer.decode([i]) for i in inputs["input_ids"][0]]
+    queries = [tokenizer.decode([i]) for i in output_ids[0]]
+    return plot_attention(outputs.cross_attentions[-1][0], queries, keys, str(folder))
+
+
+@torch.no_grad()
+def draw_self_attention(folder: Path, text: str) -> str:
+    """Draw the last layer's attention of `text` over itself, by the language model in `folder`.
+
+    Returns:
+        The picture's path in `folder`.
+    """
+    model = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager", dtype="float32").eval()
+    tokenizer = load_tokenizer(folder)
+    inputs = tokenizer(text, return_tensors="pt")
+    tokens = [tokenizer.decode([i]) for i in inputs["input_ids"][0]]
+    return plot_attention(model(**inputs, output_attentions=True).attentions[-1][0], tokens, tokens, str(folder))

@@ -1,0 +1,7 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""Trainers whose runs can be stopped, resumed and averaged."""
+
+from .averaging import evaluate_and_select_weights
+from .trainers import LanguageModelTrainer, ResumableTrainerMixin, TranslationTrainer
+
+__all__ = ["LanguageModelTrainer", "ResumableTrainerMixin", "TranslationTrainer", "evaluate_and_select_weights"]

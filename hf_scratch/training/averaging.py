@@ -1,0 +1,129 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""After training: average the last checkpoints, keep the weights with the lower validation loss, save them."""
+
+import logging
+import os
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, set_model_state_dict
+from transformers import Trainer, TrainingArguments
+
+from ..manifest import MANIFEST, DamagedFolderError, check_manifest, write_manifest
+from .callbacks import TrainingTime
+from .checkpoints import is_early, whole_checkpoints
+
+logger = logging.getLogger(__name__)
+
+
+def average_checkpoints(folders: list[str | Path]) -> dict[str, torch.Tensor]:
+    """The mean of the weights in `model.safetensors` of each folder (Vaswani et al. 2017, section 6.1).
+
+    Raises:
+        ValueError: no folder, or folders with other weights than the first one's.
+    """
+    if not folders:
+        raise ValueError("There are no checkpoints to average.")
+    mean: dict[str, torch.Tensor] = {}
+    for folder in folders:
+        state = load_file(os.path.join(folder, "model.safetensors"))
+        if mean and state.keys() != mean.keys():
+            different = ", ".join(sorted(state.keys() ^ mean.keys())[:5])
+            raise ValueError(f"{folder} and {folders[0]} do not hold the same weights; they differ in {different}.")
+        for name, tensor in state.items():
+            # summed in float64: the mean of equal checkpoints is then each of them, bit for bit
+            mean[name] = mean.get(name, 0) + tensor.double()
+    return {name: (total / len(folders)).to(state[name].dtype) for name, total in mean.items()}
+
+
+def check_average(args: TrainingArguments, num_checkpoints: int) -> None:
+    """Raise ValueError where fewer checkpoints are kept than are to be averaged."""
+    limit = args.save_total_limit
+    if num_checkpoints > 1 and (args.save_strategy == "no" or (limit is not None and limit < num_checkpoints)):
+        kept = "saves none" if args.save_strategy == "no" else f"keeps {limit} (`save_total_limit`)"
+        raise ValueError(
+            f"`average_checkpoints` is {num_checkpoints}, but the run {kept}. Keep as many, or average fewer."
+        )
+
+
+def save_final_model(trainer: Trainer) -> None:
+    """Save the model, its tokenizer and the trainer's state in `output_dir`, and a manifest of weights and tokenizer.
+
+    Config files are not in the manifest: they may be edited.
+    """
+    folder = Path(trainer.args.output_dir)
+    if trainer.args.should_save:
+        (folder / MANIFEST).unlink(missing_ok=True)
+    trainer.save_model()
+    trainer.save_state()
+    if trainer.args.should_save:
+        names = (path.name for path in folder.iterdir())
+        write_manifest(folder, sorted(n for n in names if n.endswith(".safetensors") or n == "tokenizer.json"))
+
+
+def last_checkpoints(output_dir: str, count: int, up_to: int | None = None) -> list[str]:
+    """The folders of the last `count` whole checkpoints, oldest first, of which none is later than update `up_to`.
+
+    Those that a signal asked for do not count: a run that was not stopped has none of them.
+    """
+    folders = [str(path) for path in whole_checkpoints(output_dir) if not is_early(path)]
+    folders = [path for path in folders if up_to is None or int(path.rpartition("-")[2]) <= up_to]
+    return folders[max(len(folders) - count, 0) :]
+
+
+def evaluate_and_select_weights(trainer: Trainer, num_checkpoints: int) -> dict:
+    """Keep the average of the last checkpoints in the model if its validation loss is lower than the trained weights'.
+
+    Greedy BLEU on a thousand sentences is too noisy to choose by.
+
+    Args:
+        trainer: after `train()`; its model holds the last weights, or the best with `load_best_model_at_end`.
+        num_checkpoints: how many to average. Below 2, nothing is averaged.
+
+    Returns:
+        The evaluation of what was kept, with `weights` saying "averaged" or "trained".
+    """
+    trained = _evaluation_of_training(trainer) or trainer.evaluate()
+    folders = last_checkpoints(trainer.args.output_dir, num_checkpoints, trainer.state.global_step)
+    folders = [folder for folder in folders if _is_intact(folder)]
+    if len(folders) < 2:
+        return {**trained, "weights": "trained"}
+    before = get_model_state_dict(trainer.model, options=StateDictOptions(full_state_dict=True))
+    before = {name: tensor.clone() for name, tensor in before.items()}
+    load_weights(trainer.model, average_checkpoints(folders))
+    averaged = trainer.evaluate()
+    before_loss, loss = trained["eval_loss"], averaged["eval_loss"]
+    logger.info(f"eval_loss: {before_loss:.4f}; averaged over {len(folders)} checkpoints {loss:.4f}")
+    if loss < before_loss:
+        return {**averaged, "weights": f"averaged over {len(folders)} checkpoints"}
+    load_weights(trainer.model, before)
+    return {**trained, "weights": "trained"}
+
+
+def _is_intact(checkpoint: str) -> bool:
+    try:
+        check_manifest(checkpoint)
+    except DamagedFolderError as error:
+        logger.warning(f"{error}. It is left out of the average.")
+        return False
+    return True
+
+
+def load_weights(model: torch.nn.Module, weights: dict[str, torch.Tensor]) -> None:
+    """Put whole tensors into a model, sharded by FSDP2 or not. Tied weights may stand under one of their names."""
+    options = StateDictOptions(full_state_dict=True, strict=False)
+    set_model_state_dict(model, dict(weights), options=options)  # a copy: torch puts shards into it
+
+
+def _evaluation_of_training(trainer: Trainer) -> dict | None:
+    """The evaluation that training has already made of the weights at hand, if there is one."""
+    state = trainer.state
+    has_best = trainer.args.load_best_model_at_end and state.best_model_checkpoint is not None
+    step = state.best_global_step if has_best else state.global_step
+    # of a resumed run, the evaluations before may have seen other data
+    clock = next((c for c in trainer.callback_handler.callbacks if isinstance(c, TrainingTime)), None)
+    for entry in reversed(state.log_history[clock.entries_before if clock else 0 :]):
+        if entry["step"] == step and "eval_loss" in entry:
+            return {key: value for key, value in entry.items() if key == "epoch" or key.startswith("eval_")}
+    return None

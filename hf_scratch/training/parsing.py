@@ -1,0 +1,133 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""The commands' flags: HfArgumentParser over dataclasses, with a YAML or JSON recipe that flags override."""
+
+import difflib
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from transformers import HfArgumentParser, PreTrainedConfig, TrainingArguments
+
+from ..errors import is_first_process
+from ..recipes import convert_value, parse_pairs, read_recipe
+from .arguments import DTYPES, check_training_arguments
+
+PATHS = (
+    *("model_name_or_path", "tokenizer_name", "cache_dir", "dataset_name", "train_file", "validation_file"),
+    *(
+        "test_file",
+        "output_dir",
+        "resume_from_checkpoint",
+        "model",
+        "input",
+        "output_file",
+        "json",
+        "data",
+        "articles",
+    ),
+)
+
+
+class _Parser(HfArgumentParser):
+    """HfArgumentParser whose errors are printed by the first of several processes alone."""
+
+    def error(self, message: str):
+        """Print the usage and the message, and exit with status 2."""
+        if not is_first_process():
+            raise SystemExit(2)
+        super().error(" ".join(message.split()))
+
+
+def parse_arguments(*dataclass_types: type, args: list[str] | None = None) -> tuple[tuple, str]:
+    """Parse `[recipe.yaml] [--flag value ...]`.
+
+    Args:
+        dataclass_types: what HfArgumentParser is to fill.
+        args: the command line. Default: this process's.
+
+    Returns:
+        The filled dataclasses, and the recipe's name ("" without one).
+
+    Raises:
+        SystemExit: bad usage, with a line that says what and the nearest name for a misspelt one.
+    """
+    args = list(sys.argv[1:] if args is None else args)
+    usage = "%(prog)s [recipe.yaml] [--flag value ...]    (--help lists the flags)"
+    parser = _Parser(dataclass_types, usage=usage)
+    names = [action.dest for action in parser._actions]
+    recipe, values = "", {}
+    if args and not args[0].startswith("-"):
+        recipe = args.pop(0)
+        values = _read_recipe(parser, recipe)
+        parser.set_defaults(**values)
+    try:
+        *parsed, unknown = parser.parse_args_into_dataclasses(args, return_remaining_strings=True)
+    except TypeError as error:  # an unknown key of what TrainingArguments passes on to accelerate
+        raise ValueError(str(error)) from error
+    for flag in unknown:
+        if flag.startswith("--"):
+            parser.error(f"there is no argument {flag}{_nearest(flag.lstrip('-').split('=')[0], names, '--')}")
+    if unknown:
+        parser.error(f"unexpected: {' '.join(unknown)}")
+    for group in parsed:
+        for name in PATHS:
+            if isinstance(path := getattr(group, name, None), str) and path.startswith("~"):
+                setattr(group, name, os.path.expanduser(path))  # the shell leaves `--output_dir=~/runs` as it is
+        if isinstance(group, TrainingArguments):
+            check_training_arguments(group)
+        for name, mapping in values.items():
+            if isinstance(mapping, dict) and isinstance(flag := getattr(group, name, None), str):
+                setattr(group, name, {**mapping, **parse_pairs(flag, name)})  # a flag changes some of the recipe's
+    return tuple(parsed), Path(recipe).stem
+
+
+def _read_recipe(parser: HfArgumentParser, recipe: str) -> dict[str, Any]:
+    path = Path(recipe).expanduser()
+    if not path.is_dir() and path.suffix not in (".yaml", ".yml", ".json"):
+        parser.error(f"the recipe {recipe!r} must be a .yaml or .json file")
+    if not path.exists():
+        known = sorted(file.stem for file in path.parent.glob("*.yaml")) if path.parent.is_dir() else []
+        parser.error(f"there is no recipe {recipe!r}{_nearest(path.stem, known)}")
+    actions = {action.dest: action for action in reversed(parser._actions) if action.dest != "help"}
+    values = {}
+    try:
+        for name, value in read_recipe(path).items():
+            if name not in actions:
+                raise ValueError(f"has the key {name!r}, which no argument has{_nearest(str(name), list(actions))}")
+            try:
+                values[name] = convert_value(actions[name], value)
+            except ValueError as error:
+                raise ValueError(f"cannot be used: {error}") from error
+    except ValueError as error:
+        parser.error(f"the recipe {recipe!r} {error}")
+    return values
+
+
+def _nearest(name: str, names: list[str], prefix: str = "") -> str:
+    close = difflib.get_close_matches(name, names, n=1)
+    return f". Did you mean {prefix}{close[0]}?" if close else ""
+
+
+def parse_overrides(overrides: str | dict | None, config_class: type) -> dict[str, Any]:
+    """`config_overrides` as a dictionary of the config's fields.
+
+    Raises:
+        ValueError: a field that the config does not have (with the nearest name), one that is not the user's to set
+            (`architectures`, `auto_map`, ...), or text that is neither form.
+    """
+    overrides = parse_pairs(overrides, "config_overrides")
+    general = set(PreTrainedConfig.__dataclass_fields__) - {"dtype"}
+    fields = [name for name in config_class.__dataclass_fields__ if name not in general]
+    fields += list(config_class.attribute_map)
+    for name in overrides:
+        if name in config_class.__dataclass_fields__ and name not in fields:
+            raise ValueError(f"`config_overrides` has {name!r}, which is not for the user to set.")
+        if name not in fields:
+            raise ValueError(
+                f"`config_overrides` has {name!r}, which {config_class.__name__} does not{_nearest(str(name), fields)}"
+            )
+    if overrides.get("dtype", "float32") not in DTYPES:
+        raise ValueError(f"`config_overrides` has the dtype {overrides['dtype']!r}; it must be {', '.join(DTYPES)}.")
+    # under the field's own name: the config's validation leaves other names out
+    return {config_class.attribute_map.get(name, name): value for name, value in overrides.items()}
