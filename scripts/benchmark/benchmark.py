@@ -2,7 +2,7 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 """Measure hf_scratch's speed and memory against its peers: a Markdown table, benchmark.json and pictures.
 
-python scripts/benchmark/benchmark.py [--data ../shared/data/multi30k] [--only train_gpt,growth] [--output_dir runs/benchmark]
+python scripts/benchmark/benchmark.py [--data DIR] [--only train_gpt,growth] [--output_dir runs/benchmark]
 
 How to read a ratio: the peer's median over ours, so that 1.4 is "the peer takes 1.4 times as long on the same work".
 Against the matrix products alone it is the share of our step that they would take, each at its full size. Where the

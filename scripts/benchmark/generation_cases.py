@@ -1,5 +1,5 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""The generation, translation and start-up that scripts/benchmark/benchmark.py measures: ours and its peers on the same work."""
+"""Generation, translation and start-up that benchmark.py measures: ours and its peers on the same work."""
 
 import re
 import subprocess

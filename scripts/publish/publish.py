@@ -2,12 +2,12 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 """Put a trained model, its pictures and the records of runs into a folder of `model_cards`, whole for the Hub.
 
-python scripts/publish/publish.py --folder model_cards/scratch-transformer-multi30k-en-de --run runs/seed1 runs/cosine_seed1 \
-    --name seed1
-python scripts/publish/publish.py --folder model_cards/scratch-transformer-multi30k-en-de --run runs/seed2 runs/cosine_seed2 \
-    --name seed2 --record_only
-python scripts/publish/publish.py --folder model_cards/scratch-gpt-tinystories --run runs/tinystories_small --name best \
-    --dtype bfloat16 --dataset_name roneneldan/TinyStories
+python scripts/publish/publish.py --folder model_cards/scratch-transformer-multi30k-en-de \
+    --run runs/seed1 runs/cosine_seed1 --name seed1
+python scripts/publish/publish.py --folder model_cards/scratch-transformer-multi30k-en-de \
+    --run runs/seed2 runs/cosine_seed2 --name seed2 --record_only
+python scripts/publish/publish.py --folder model_cards/scratch-gpt-tinystories \
+    --run runs/tinystories_small --name best --dtype bfloat16 --dataset_name roneneldan/TinyStories
 """
 
 import argparse
