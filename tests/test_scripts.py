@@ -229,9 +229,8 @@ def test_each_recipe_is_a_model_that_can_be_built():
 
 
 def test_the_benchmark_prints_a_table_and_writes_its_figures(tmp_path):
-    done = run(
-        "benchmark/benchmark.py", "--only", "generate_gpt,load_time", "--rounds", 1, "--threads", 1, "--output_dir", tmp_path
-    )
+    options = ["--rounds", 1, "--threads", 1, "--output_dir", tmp_path]
+    done = run("benchmark/benchmark.py", "--only", "generate_gpt,load_time", *options)
     rows = re.findall(r"^\| \*\*([\d.]+)\*\* \| .*?`(\w+)`", done.stdout, flags=re.M)
     assert [name for _, name in rows] == ["generate_gpt", "load_time"]
     figures = json.loads((tmp_path / "benchmark.json").read_text(encoding="utf-8"))
