@@ -122,7 +122,7 @@ def patched_call(model):
 
 
 def patched_function(model):
-    file, name = sys.modules[type(model).__module__], "add_and_norm"
+    file, name = sys.modules[type(model).__module__], "slice_logits"
     function = getattr(file, name)
     setattr(file, name, lambda *args: function(*args).roll(1, -1))
     yield

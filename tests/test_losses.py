@@ -102,5 +102,5 @@ def test_a_loss_function_of_the_users_own_is_called_when_logits_are_skipped(fami
     assert model(ids, labels=ids, ignore_index=7, skip_logits=True).loss == expected
     model.loss_function = lambda *args, **kwargs: torch.tensor(42.0)
     assert model(ids, labels=ids, skip_logits=True).loss == 42.0
-    with pytest.raises(ValueError, match="label_smoothing: not with a loss function"):
+    with pytest.raises(ValueError, match="`label_smoothing` cannot be combined with a loss function"):
         model(ids, labels=ids, label_smoothing=0.1)

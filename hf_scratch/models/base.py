@@ -21,7 +21,7 @@ from transformers.utils import logging
 
 from .configuration_base import ScratchConfig, code_files, describe_size, remove_old_code
 from .layers import SinusoidalPositionalEmbedding
-from .loss import LOSS_OPTIONS
+from .loss import LOSS_KWARGS, linear_cross_entropy
 
 logger = logging.get_logger(__name__)
 
@@ -96,20 +96,52 @@ class ScratchPreTrainedModel(PreTrainedModel):
         """
         return False
 
-    def take_loss_options(self, skip_logits: bool, kwargs: dict) -> tuple[bool, dict]:
-        """Whether to skip the logits, and the options of `linear_cross_entropy`, which leave `kwargs`.
+    def take_loss_kwargs(self, skip_logits: bool, kwargs: dict) -> tuple[bool, dict]:
+        """Remove the arguments of `linear_cross_entropy` from `kwargs`, and decide whether to skip the logits.
 
-        The user's own `model.loss_function`, or an `ignore_index`, needs the logits.
+        A loss function of the user's own (`model.loss_function = ...`) and an `ignore_index` need the logits.
+
+        Returns:
+            Whether to skip the logits, and the removed arguments.
 
         Raises:
-            ValueError: one of these meets an option that only `linear_cross_entropy` knows.
+            ValueError: such a loss with an argument that only `linear_cross_entropy` takes.
         """
-        options = {name: kwargs.pop(name) for name in LOSS_OPTIONS if name in kwargs}
+        loss_kwargs = {name: kwargs.pop(name) for name in LOSS_KWARGS if name in kwargs}
         if hasattr(self, "_loss_function") or kwargs.get("ignore_index", -100) != -100:
-            if any(options.values()):
-                raise ValueError(f"{', '.join(options)}: not with a loss function or an `ignore_index` of your own.")
+            if any(loss_kwargs.values()):
+                raise ValueError(
+                    f"`{'`, `'.join(loss_kwargs)}` cannot be combined with a loss function or an `ignore_index` of "
+                    "your own. Leave one of them out."
+                )
             skip_logits = False
-        return skip_logits, options
+        return skip_logits, loss_kwargs
+
+    def compute_loss(
+        self,
+        hidden_states: torch.Tensor,
+        logits: torch.Tensor | None,
+        labels: torch.LongTensor,
+        targets: torch.LongTensor,
+        loss_kwargs: dict,
+        **kwargs,
+    ) -> torch.Tensor:
+        """The loss of both heads, in nats per token.
+
+        Args:
+            hidden_states: (batch, length, width), the head's input.
+            logits: (batch, length, vocabulary); None computes the loss without them.
+            labels: (batch, length), as `loss_function` takes them.
+            targets: (batch, length), the token that each position predicts; -100 is ignored.
+            loss_kwargs: what `take_loss_kwargs` removed.
+        """
+        if logits is None or any(loss_kwargs.values()):
+            num_items = kwargs.get("num_items_in_batch")
+            return linear_cross_entropy(
+                hidden_states, self.lm_head, targets, num_items_in_batch=num_items, **loss_kwargs
+            )
+        vocab_size = getattr(self.config, "decoder_vocab_size", self.config.vocab_size)
+        return self.loss_function(logits=logits, labels=labels, vocab_size=vocab_size, **kwargs)
 
     def save_pretrained(self, save_directory: str | os.PathLike, is_main_process: bool = True, *args, **kwargs):
         """Save as any model of transformers, with the code beside the weights, for `trust_remote_code=True`."""

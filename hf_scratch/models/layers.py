@@ -12,6 +12,7 @@ from transformers.activations import ACT2FN
 from transformers.cache_utils import Cache, EncoderDecoderCache
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from .cpu_training import apply_dropout, sdpa_training_forward
@@ -30,9 +31,13 @@ def eager_attention_forward(
     """softmax(Q K^T / sqrt(d_k)) V, equation (1), section 3.2.1.
 
     Args:
-        query, key: (batch, heads, query length or key length, head_dim).
+        query: (batch, heads, query length, head_dim).
+        key: (batch, heads, key length, head_dim).
         value: (batch, heads, key length, v_head_dim).
-        attention_mask: added to the scores, broadcast to (batch, heads, query length, key length): 0 or -inf-like.
+        attention_mask: added to the scores; broadcast to (batch, heads, query length, key length). It is 0 where a
+            query may attend, and the dtype's lowest number elsewhere.
+        scaling: factor of the scores, 1 / sqrt(d_k) in the paper.
+        dropout: probability of zeroing a weight, in training only.
 
     Returns:
         The context (batch, query length, heads, v_head_dim) and the weights (batch, heads, query length, key length).
@@ -40,7 +45,7 @@ def eager_attention_forward(
     scores = torch.matmul(query, key.transpose(2, 3)) * scaling
     if attention_mask is not None:
         scores = scores + attention_mask
-    # in float32, since a bfloat16 sum over a long row loses the small weights
+    # in float32: a bfloat16 sum over a long row loses the small weights
     weights = nn.functional.softmax(scores, dim=-1, dtype=torch.float32).to(query.dtype)
     weights = apply_dropout(weights, dropout, module.training)
     context = torch.matmul(weights, value).transpose(1, 2).contiguous()
@@ -51,11 +56,11 @@ class MultiHeadAttention(nn.Module):
     """Multi-head attention, section 3.2.2: self-attention, or cross-attention when given `key_value_states`.
 
     Args:
-        config: the model's configuration: its `head_dim` and `v_head_dim` are d_k and d_v of the paper, its
-            `_attn_implementation` picks the attention function.
-        num_heads: h of the paper.
+        config: the model's configuration. Its `head_dim` and `v_head_dim` are the paper's d_k and d_v. Its
+            `_attn_implementation` names the attention function.
+        num_heads: the paper's h.
         is_causal: True hides later positions (the decoder's self-attention, section 3.2.3).
-        layer_idx: the index of this layer's keys and values in the cache.
+        layer_idx: index of this layer's keys and values in the cache.
     """
 
     def __init__(
@@ -71,9 +76,9 @@ class MultiHeadAttention(nn.Module):
         self.is_causal = is_causal
         self.scaling = head_dim**-0.5
         self.attention_dropout = config.attention_dropout
-        self.num_key_value_groups = 1  # read by the attention functions: as many key heads as query heads
+        self.num_key_value_groups = 1  # the attention functions read it: each query head has its own key head
 
-        # three projections, not one packed: a tensor-parallel plan, LoRA and the converters name them one by one
+        # three projections, not one packed: tensor-parallel plans, LoRA and the converters name each of them
         self.q_proj = nn.Linear(config.hidden_size, num_heads * head_dim, bias=config.attention_bias)
         self.k_proj = nn.Linear(config.hidden_size, num_heads * head_dim, bias=config.attention_bias)
         self.v_proj = nn.Linear(config.hidden_size, num_heads * v_head_dim, bias=config.attention_bias)
@@ -91,25 +96,25 @@ class MultiHeadAttention(nn.Module):
 
         Args:
             hidden_states: (batch, query length, width).
-            attention_mask: what `create_causal_mask` or `create_bidirectional_mask` made; its form depends on the
-                attention function, so it is handed on as it is.
-            key_value_states: (batch, key length, width), the encoder's output; None means self-attention.
+            attention_mask: the mask that `create_causal_mask` or `create_bidirectional_mask` made. Its form depends
+                on the attention function, so it is passed on unchanged.
+            key_value_states: (batch, key length, width), the encoder's output. Default: self-attention.
+            past_key_values: the cache, which is extended in place.
 
         Returns:
-            The output (batch, query length, width) and the weights, None unless the attention function gives them.
+            The output (batch, query length, width), and the weights or None: only eager attention returns them.
         """
         input_shape = hidden_states.shape[:-1]
-        # -1 heads, never their number: under tensor parallelism a process holds only some of them
+        # -1 for the number of heads: under tensor parallelism a process holds only some of them
         query = self.q_proj(hidden_states).view(*input_shape, -1, self.head_dim).transpose(1, 2)
         key, value = self.keys_and_values(hidden_states, key_value_states, past_key_values)
 
         attention_interface = ALL_ATTENTION_FUNCTIONS.get_interface(
             self.config._attn_implementation, eager_attention_forward
         )
+        # the identity check keeps a user's own function that is registered as "sdpa"
         if self.training and query.device.type == "cpu" and attention_interface is sdpa_attention_forward:
-            attention_interface = (
-                sdpa_training_forward  # but a function of the user's, registered as "sdpa", is called
-            )
+            attention_interface = sdpa_training_forward
         context, weights = attention_interface(
             self,
             query,
@@ -125,13 +130,13 @@ class MultiHeadAttention(nn.Module):
     def keys_and_values(
         self, hidden_states: torch.Tensor, key_value_states: torch.Tensor | None, past_key_values: Cache | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Keys (batch, heads, length, head_dim) and values (..., v_head_dim), those of the cache included."""
+        """Keys (batch, heads, length, head_dim) and values (..., v_head_dim), including those of the cache."""
         is_cross_attention = key_value_states is not None
         cache = past_key_values
         if isinstance(cache, EncoderDecoderCache):
             cache = cache.cross_attention_cache if is_cross_attention else cache.self_attention_cache
             if is_cross_attention and past_key_values.is_updated.get(self.layer_idx):
-                # the source does not change while decoding: projected once, at the first step
+                # the source does not change while decoding: the first step has projected it
                 return cache.layers[self.layer_idx].keys, cache.layers[self.layer_idx].values
 
         states = key_value_states if is_cross_attention else hidden_states
@@ -148,45 +153,59 @@ class FeedForward(nn.Module):
     """max(0, x W1 + b1) W2 + b2, equation (2), section 3.3, with any activation of transformers.
 
     Args:
-        width: the model's width; `inner_width`: d_ff of the paper; `dropout`: after the activation.
+        width: the model's width.
+        inner_width: the paper's d_ff.
+        activation: a name in transformers' ACT2FN.
+        dropout: probability of zeroing an element after the activation.
     """
 
     def __init__(self, width: int, inner_width: int, activation: str, dropout: float = 0.0):
         super().__init__()
         self.fc1 = nn.Linear(width, inner_width)
-        # GPT-2's GELU is this one, written out in six operations
+        # "gelu_new" is the same function in six separate operations
         self.activation = ACT2FN["gelu_pytorch_tanh" if activation == "gelu_new" else activation]
         self.dropout = dropout
         self.fc2 = nn.Linear(inner_width, width)
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        """(batch, length, width) -> (batch, length, width), each position by itself."""
+        """(batch, length, width) -> (batch, length, width), each position on its own."""
         hidden_states = self.activation(self.fc1(hidden_states))
         hidden_states = apply_dropout(hidden_states, self.dropout, self.training)
         return self.fc2(hidden_states)
 
 
-def add_and_norm(
-    hidden_states: torch.Tensor,
-    sublayer: Callable[[torch.Tensor], torch.Tensor],
-    norm: nn.LayerNorm,
-    layer: nn.Module,
-) -> torch.Tensor:
-    """The residual connection around each sub-layer, (batch, length, width) -> the same.
+class ResidualLayer(GradientCheckpointingLayer):
+    """A layer whose sub-layers each stand in a residual connection with dropout and a LayerNorm.
 
-    LayerNorm(x + Dropout(Sublayer(x))) is the paper's (sections 3.1 and 5.4); with the layer's `norm_first`,
-    x + Dropout(Sublayer(LayerNorm(x))), whose gradient reaches the first layer unchanged (Xiong et al. 2020).
+    Args:
+        norm_first: False is the paper's LayerNorm(x + Dropout(Sublayer(x))), sections 3.1 and 5.4. True is
+            x + Dropout(Sublayer(LayerNorm(x))): the gradient reaches the first layer unchanged (Xiong et al. 2020).
+        dropout: probability of zeroing an element of a sub-layer's output.
     """
-    output = sublayer(norm(hidden_states) if layer.norm_first else hidden_states)
-    hidden_states = hidden_states + apply_dropout(output, layer.dropout, layer.training)
-    return hidden_states if layer.norm_first else norm(hidden_states)
+
+    def __init__(self, norm_first: bool, dropout: float):
+        super().__init__()
+        self.norm_first = norm_first
+        self.dropout = dropout
+
+    def residual(
+        self, x: torch.Tensor, norm: nn.LayerNorm, sublayer: Callable[[torch.Tensor], torch.Tensor]
+    ) -> torch.Tensor:
+        """(batch, length, width) -> (batch, length, width)."""
+        output = sublayer(norm(x) if self.norm_first else x)
+        x = x + apply_dropout(output, self.dropout, self.training)
+        return x if self.norm_first else norm(x)
 
 
 class SinusoidalPositionalEmbedding(nn.Module):
-    """PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i+1) = cos(...), section 3.5. Nothing in it is learned.
+    """PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i+1) = cos(...), section 3.5. Nothing is learned.
 
-    The table is a buffer that is not saved. `from_pretrained` builds models on the meta device, where its values
-    would be lost: the models' `_init_weights` fills it again from `make_table`.
+    The table is a buffer that is not saved. `from_pretrained` builds models on the meta device, where the values are
+    lost, so the models' `_init_weights` fills the table again from `make_table`.
+
+    Args:
+        num_positions: rows of the table.
+        width: the model's width.
     """
 
     def __init__(self, num_positions: int, width: int):
@@ -211,7 +230,7 @@ class SinusoidalPositionalEmbedding(nn.Module):
 
 
 def make_position_embedding(position_embedding_type: str, num_positions: int, width: int) -> nn.Module:
-    """Positions that are "learned" (GPT) or "sinusoidal" (section 3.5): (batch, length) to (batch, length, width)."""
+    """A module from position ids (batch, length) to vectors (batch, length, width): "learned" or "sinusoidal"."""
     if position_embedding_type == "learned":
         return nn.Embedding(num_positions, width)
     return SinusoidalPositionalEmbedding(num_positions, width)

@@ -3,14 +3,30 @@
 
 import torch
 from torch import nn
+from transformers.utils import TransformersKwargs
 from transformers.utils.import_utils import is_torchdynamo_compiling
 
 from .unmodified import are_dense, are_unmodified, remember
 
-# what the heads' `forward` passes on to `linear_cross_entropy`; in its signature, Trainer would take some for labels
-LOSS_OPTIONS = ("label_smoothing", "r_drop_alpha")
-
 remember(nn.Linear)
+
+
+class ScratchKwargs(TransformersKwargs, total=False):
+    """Keyword arguments of both heads' `forward` for the loss, besides those of every transformers model.
+
+    They are not named parameters: Trainer treats any parameter containing "label" as a label column.
+
+    Attributes:
+        label_smoothing: share of each label's probability that is spread over the whole vocabulary (section 5.4).
+            Default: 0.
+        r_drop_alpha: weight of R-Drop's divergence, see `linear_cross_entropy`. Default: 0.
+    """
+
+    label_smoothing: float
+    r_drop_alpha: float
+
+
+LOSS_KWARGS = ("label_smoothing", "r_drop_alpha")
 
 
 def linear_cross_entropy(
@@ -21,33 +37,36 @@ def linear_cross_entropy(
     num_items_in_batch: int | torch.Tensor | None = None,
     r_drop_alpha: float = 0.0,
 ) -> torch.Tensor:
-    """Cross-entropy of `lm_head(hidden_states)` and `labels` in nats a token, exact to rounding.
+    """Cross-entropy of `lm_head(hidden_states)` against `labels`, in nats per token, exact to rounding.
 
     Args:
         hidden_states: (batch, length, width).
-        lm_head: width to vocabulary. If it is no plain `nn.Linear` with all its weights at hand (sharded, quantised,
-            with an adapter), its logits are computed after all.
-        labels: (batch, length), -100 is ignored; not shifted here.
-        label_smoothing: so much of the target is spread over the whole vocabulary (section 5.4).
-        num_items_in_batch: the loss is the sum over tokens divided by this; without it, the mean.
-        r_drop_alpha: above 0, the batch's second half repeats the first under another dropout, and so much of the mean
-            of the two Kullback-Leibler divergences between each token's two predictions is added (R-Drop, Liang et al.
-            2021; the sum over both halves is their loss, and they are two items).
+        lm_head: width to vocabulary. Unless it is an unmodified `nn.Linear` with dense weights (a sharded or quantised
+            head, or one with an adapter, is not), its logits are computed after all.
+        labels: (batch, length); -100 is ignored. They are not shifted here.
+        label_smoothing: share of each label's probability that is spread over the whole vocabulary (section 5.4).
+        num_items_in_batch: the loss is the sum over tokens divided by this. Default: the number of labels.
+        r_drop_alpha: above 0, the second half of the batch must repeat the first under another dropout mask. The loss
+            then includes `r_drop_alpha` times the mean of the two Kullback-Leibler divergences between the two
+            predictions of each token (R-Drop, Liang et al. 2021). The two predictions count as two items.
+
+    Returns:
+        A scalar in float32.
 
     Raises:
-        ValueError: `r_drop_alpha` and an odd number of rows.
+        ValueError: `r_drop_alpha` with an odd number of rows.
     """
     if r_drop_alpha:
         if len(labels) % 2:
             raise ValueError(f"`r_drop_alpha` needs each row twice, but the batch has {len(labels)} rows.")
-        # a token's two predictions become neighbours
+        # place a token's two predictions side by side
         hidden_states, labels = (tensor.unflatten(0, (2, -1)).movedim(0, 2) for tensor in (hidden_states, labels))
     hidden_states, labels = hidden_states.flatten(0, -2), labels.flatten().to(hidden_states.device)
     kept = labels != -100
     num_items = kept.sum() if num_items_in_batch is None else num_items_in_batch
-    if labels.device.type == "cpu" and not is_torchdynamo_compiling():  # an accelerator would have to be waited for
+    if labels.device.type == "cpu" and not is_torchdynamo_compiling():  # an accelerator would have to synchronise
         hidden_states, labels = hidden_states[kept], labels[kept]
-    if _has_its_weights_at_hand(lm_head, hidden_states.device):
+    if _is_dense_linear(lm_head, hidden_states.device):
         weight, bias = lm_head.weight, lm_head.bias
         with_gradient = torch.is_grad_enabled()
         return _LinearCrossEntropy.apply(
@@ -62,7 +81,7 @@ def linear_cross_entropy(
     return loss / (num_items.to(loss.device) if torch.is_tensor(num_items) else num_items)
 
 
-def _has_its_weights_at_hand(lm_head: nn.Module, device: torch.device) -> bool:
+def _is_dense_linear(lm_head: nn.Module, device: torch.device) -> bool:
     return (
         type(lm_head) is nn.Linear
         and are_unmodified([lm_head])
@@ -72,10 +91,9 @@ def _has_its_weights_at_hand(lm_head: nn.Module, device: torch.device) -> bool:
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
-    """Some rows of logits at a time. Their gradient is taken on the way, while they are at hand.
+    """Computes a block of logits at a time, and its gradient right away, so that no more than a block is kept.
 
-    torch.nn.functional has a function of this name from 2.13 on, which does without the logits only if no labels are
-    smoothed.
+    torch 2.13 has a function of this name, which avoids the logits only without label smoothing.
     """
 
     @staticmethod
@@ -101,7 +119,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         bias_gradient = torch.zeros_like(bias, dtype=torch.float32) if needed[2] else None
         loss = torch.zeros((), dtype=torch.float32, device=hidden_states.device)
 
-        # a CPU's cache holds 2**20 logits and their softmax; an accelerator wants more work at a time
+        # 2**20 logits and their softmax fit in a CPU's cache; an accelerator needs larger blocks
         rows = 2 * max((2**20 if device == "cpu" else 2**26) // vocab_size // 2, 1)
         with torch.autocast(device, enabled=False):
             for begin in range(0, len(labels), rows):
@@ -141,7 +159,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         scale = 1.0 / torch.as_tensor(num_items, dtype=torch.float32, device=loss.device)
         if needed[0]:
             input_gradient = input_gradient.masked_fill_(~kept, 0.0).to(hidden_states.dtype)
-        # without a label the mean is nan, and its gradient 0
+        # without any label the loss is nan, as torch's, and the gradient is 0
         ctx.save_for_backward(scale.nan_to_num(posinf=0.0), input_gradient, weight_gradient, bias_gradient)
         ctx.dtypes = [None if tensor is None else tensor.dtype for tensor in (hidden_states, weight, bias)]
         return loss * scale

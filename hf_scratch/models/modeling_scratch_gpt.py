@@ -8,7 +8,6 @@ import torch
 from torch import nn
 from transformers.cache_utils import Cache, DynamicCache
 from transformers.masking_utils import create_causal_mask
-from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 from transformers.processing_utils import Unpack
@@ -21,17 +20,15 @@ from .configuration_scratch_gpt import ScratchGPTConfig
 from .cpu_training import apply_dropout
 from .generation import ScratchGenerationMixin
 from .inputs import check_inputs, make_position_ids, slice_logits
-from .layers import FeedForward, MultiHeadAttention, add_and_norm, make_position_embedding
-from .loss import linear_cross_entropy
+from .layers import FeedForward, MultiHeadAttention, ResidualLayer, make_position_embedding
+from .loss import ScratchKwargs
 
 
-class ScratchGPTLayer(GradientCheckpointingLayer):
+class ScratchGPTLayer(ResidualLayer):
     """One block: self-attention, then feed-forward, each with a residual connection and a LayerNorm."""
 
     def __init__(self, config: ScratchGPTConfig, layer_idx: int):
-        super().__init__()
-        self.norm_first = config.norm_first
-        self.dropout = config.hidden_dropout
+        super().__init__(config.norm_first, config.hidden_dropout)
         self.self_attn = MultiHeadAttention(
             config, config.num_attention_heads, is_causal=config.is_causal, layer_idx=layer_idx
         )
@@ -51,8 +48,8 @@ class ScratchGPTLayer(GradientCheckpointingLayer):
         def self_attn(x):
             return self.self_attn(x, attention_mask, past_key_values=past_key_values, **kwargs)[0]
 
-        hidden_states = add_and_norm(hidden_states, self_attn, self.self_attn_norm, self)
-        return add_and_norm(hidden_states, self.feed_forward, self.feed_forward_norm, self)
+        hidden_states = self.residual(hidden_states, self.self_attn_norm, self_attn)
+        return self.residual(hidden_states, self.feed_forward_norm, self.feed_forward)
 
 
 class ScratchGPTPreTrainedModel(ScratchPreTrainedModel):
@@ -171,7 +168,7 @@ class ScratchGPTForCausalLM(ScratchGPTPreTrainedModel, ScratchGenerationMixin):
         use_cache: bool | None = None,
         logits_to_keep: int | torch.Tensor = 0,
         skip_logits: bool = False,
-        **kwargs: Unpack[TransformersKwargs],
+        **kwargs: Unpack[ScratchKwargs],
     ) -> CausalLMOutputWithPast:
         """Predict the next token at each position. Arguments beyond these are those of `ScratchGPTModel`.
 
@@ -186,7 +183,7 @@ class ScratchGPTForCausalLM(ScratchGPTPreTrainedModel, ScratchGenerationMixin):
         Returns:
             `loss` in nats a token, `logits` (batch, kept length, vocab_size) unless skipped, and the cache.
         """
-        skip_logits, options = self.take_loss_options(skip_logits, kwargs)
+        skip_logits, loss_kwargs = self.take_loss_kwargs(skip_logits, kwargs)
         outputs = self.model(
             input_ids=input_ids,
             attention_mask=attention_mask,
@@ -199,13 +196,11 @@ class ScratchGPTForCausalLM(ScratchGPTPreTrainedModel, ScratchGenerationMixin):
         hidden_states, logits, loss = outputs.last_hidden_state, None, None
         if labels is None or not skip_logits:
             logits = self.lm_head(slice_logits(hidden_states, logits_to_keep))
-        if labels is not None and (skip_logits or any(options.values())):
-            if (next_tokens := kwargs.get("shift_labels")) is None:
+        if labels is not None:
+            next_tokens = kwargs.get("shift_labels")
+            if next_tokens is None:
                 next_tokens = nn.functional.pad(labels[:, 1:], (0, 1), value=-100)
-            options["num_items_in_batch"] = kwargs.get("num_items_in_batch")
-            loss = linear_cross_entropy(hidden_states, self.lm_head, next_tokens, **options)
-        elif labels is not None:
-            loss = self.loss_function(logits=logits, labels=labels, vocab_size=self.config.vocab_size, **kwargs)
+            loss = self.compute_loss(hidden_states, logits, labels, next_tokens, loss_kwargs, **kwargs)
         return CausalLMOutputWithPast(
             loss=loss,
             logits=logits,

@@ -14,7 +14,6 @@ from transformers import initialization as init
 from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
-from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import (
     BaseModelOutput,
     BaseModelOutputWithPastAndCrossAttentions,
@@ -31,17 +30,15 @@ from .configuration_scratch_transformer import ScratchTransformerConfig
 from .cpu_training import apply_dropout
 from .generation import ScratchGenerationMixin
 from .inputs import check_inputs, make_position_ids, shift_right, slice_logits
-from .layers import FeedForward, MultiHeadAttention, add_and_norm, make_position_embedding
-from .loss import linear_cross_entropy
+from .layers import FeedForward, MultiHeadAttention, ResidualLayer, make_position_embedding
+from .loss import ScratchKwargs
 
 
-class ScratchTransformerEncoderLayer(GradientCheckpointingLayer):
+class ScratchTransformerEncoderLayer(ResidualLayer):
     """Self-attention, then feed-forward (section 3.1)."""
 
     def __init__(self, config: ScratchTransformerConfig, layer_idx: int):
-        super().__init__()
-        self.norm_first = config.norm_first
-        self.dropout = config.dropout
+        super().__init__(config.norm_first, config.dropout)
         self.self_attn = MultiHeadAttention(config, config.encoder_attention_heads, layer_idx=layer_idx)
         self.self_attn_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps)
         self.feed_forward = FeedForward(
@@ -60,17 +57,15 @@ class ScratchTransformerEncoderLayer(GradientCheckpointingLayer):
         def self_attn(x):
             return self.self_attn(x, attention_mask, **kwargs)[0]
 
-        hidden_states = add_and_norm(hidden_states, self_attn, self.self_attn_norm, self)
-        return add_and_norm(hidden_states, self.feed_forward, self.feed_forward_norm, self)
+        hidden_states = self.residual(hidden_states, self.self_attn_norm, self_attn)
+        return self.residual(hidden_states, self.feed_forward_norm, self.feed_forward)
 
 
-class ScratchTransformerDecoderLayer(GradientCheckpointingLayer):
+class ScratchTransformerDecoderLayer(ResidualLayer):
     """Masked self-attention, attention over the encoder's output, then feed-forward (section 3.1)."""
 
     def __init__(self, config: ScratchTransformerConfig, layer_idx: int):
-        super().__init__()
-        self.norm_first = config.norm_first
-        self.dropout = config.dropout
+        super().__init__(config.norm_first, config.dropout)
         num_heads = config.decoder_attention_heads
         self.self_attn = MultiHeadAttention(config, num_heads, is_causal=True, layer_idx=layer_idx)
         self.self_attn_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps)
@@ -95,15 +90,15 @@ class ScratchTransformerDecoderLayer(GradientCheckpointingLayer):
         def self_attn(x):
             return self.self_attn(x, attention_mask, past_key_values=past_key_values, **kwargs)[0]
 
-        hidden_states = add_and_norm(hidden_states, self_attn, self.self_attn_norm, self)
+        hidden_states = self.residual(hidden_states, self.self_attn_norm, self_attn)
 
         def cross_attn(x):
             return self.cross_attn(
                 x, encoder_attention_mask, encoder_hidden_states, past_key_values=past_key_values, **kwargs
             )[0]
 
-        hidden_states = add_and_norm(hidden_states, cross_attn, self.cross_attn_norm, self)
-        return add_and_norm(hidden_states, self.feed_forward, self.feed_forward_norm, self)
+        hidden_states = self.residual(hidden_states, self.cross_attn_norm, cross_attn)
+        return self.residual(hidden_states, self.feed_forward_norm, self.feed_forward)
 
 
 class ScratchTransformerPreTrainedModel(ScratchPreTrainedModel):
@@ -396,7 +391,7 @@ class ScratchTransformerForConditionalGeneration(ScratchTransformerPreTrainedMod
         use_cache: bool | None = None,
         logits_to_keep: int | torch.Tensor = 0,
         skip_logits: bool = False,
-        **kwargs: Unpack[TransformersKwargs],
+        **kwargs: Unpack[ScratchKwargs],
     ) -> Seq2SeqLMOutput:
         """Predict each target token. Arguments beyond these are those of `ScratchTransformerModel`.
 
@@ -412,7 +407,7 @@ class ScratchTransformerForConditionalGeneration(ScratchTransformerPreTrainedMod
         Returns:
             `loss` in nats a token, `logits` (batch, kept length, decoder_vocab_size) unless skipped, and the cache.
         """
-        skip_logits, options = self.take_loss_options(skip_logits, kwargs)
+        skip_logits, loss_kwargs = self.take_loss_kwargs(skip_logits, kwargs)
         if labels is not None:
             use_cache = False
             if decoder_input_ids is None and decoder_inputs_embeds is None:
@@ -433,11 +428,8 @@ class ScratchTransformerForConditionalGeneration(ScratchTransformerPreTrainedMod
         hidden_states, logits, loss = outputs.last_hidden_state, None, None
         if labels is None or not skip_logits:
             logits = self.lm_head(slice_logits(hidden_states, logits_to_keep))
-        if labels is not None and (skip_logits or any(options.values())):
-            options["num_items_in_batch"] = kwargs.get("num_items_in_batch")
-            loss = linear_cross_entropy(hidden_states, self.lm_head, labels, **options)
-        elif labels is not None:
-            loss = self.loss_function(logits, labels.contiguous(), self.config.decoder_vocab_size, **kwargs)
+        if labels is not None:
+            loss = self.compute_loss(hidden_states, logits, labels, labels, loss_kwargs, **kwargs)
         others = {name: value for name, value in outputs.items() if name != "last_hidden_state"}
         return Seq2SeqLMOutput(loss=loss, logits=logits, **others)
 
