@@ -27,9 +27,9 @@ logger = logging.get_logger(__name__)
 
 
 class ScratchPreTrainedModel(PreTrainedModel):
-    """What both models promise to transformers."""
+    """The base of both models: what transformers may do with them, initial values, loading and saving."""
 
-    # for each Auto class, what loads a saved folder without this package: "file.Class"; each family has its own
+    # for each Auto class, the "file.Class" that loads a saved folder without this package; each family sets its own
     auto_map: dict[str, str] = {}
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
@@ -42,8 +42,8 @@ class ScratchPreTrainedModel(PreTrainedModel):
 
     def __init__(self, config: ScratchConfig, *args, **kwargs):
         if getattr(config, "share_encoder_decoder_embeddings", False):
-            config.decoder_vocab_size = config.vocab_size  # people assign `config.vocab_size = len(tokenizer)`
-        config.validate_architecture()  # fields may have been assigned since the config was made
+            config.decoder_vocab_size = config.vocab_size  # users assign `config.vocab_size = len(tokenizer)`
+        config.validate_architecture()  # fields may have been assigned after construction
         check_memory(config)
         super().__init__(config, *args, **kwargs)
 
@@ -54,45 +54,46 @@ class ScratchPreTrainedModel(PreTrainedModel):
             init.copy_(module.weight, module.make_table())
 
     @classmethod
-    @functools.wraps(PreTrainedModel.from_pretrained.__func__, assigned=())  # keeps transformers' signature
+    @functools.wraps(PreTrainedModel.from_pretrained.__func__, assigned=())  # shows transformers' signature
     def from_pretrained(cls, pretrained_model_name_or_path, *args, output_loading_info: bool = False, **kwargs):
-        """Load as any model of transformers, but refuse the weights of another model.
+        """Load like any transformers model, but refuse the weights of another model.
 
-        transformers only reports weights that are missing or not known, and leaves random ones in their place. A
-        caller who passes `output_loading_info=True` or `ignore_mismatched_sizes=True` has asked for that.
+        transformers only reports missing and unexpected weights, and leaves missing ones random. Pass
+        `output_loading_info=True` or `ignore_mismatched_sizes=True` to get that behaviour.
 
         Raises:
-            ValueError: the weights have other names than this model's, are damaged, or are a pickle with code in it.
+            ValueError: the weights have other names than this model's, are damaged, or are a pickle that holds more
+                than tensors.
         """
         path = pretrained_model_name_or_path
         with _held_loading_report() as report:
             try:
                 model, info = super().from_pretrained(path, *args, output_loading_info=True, **kwargs)
             except pickle.UnpicklingError:
-                # torch's own message advises `weights_only=False`, which would run the code
+                # torch's message advises `weights_only=False`, which would run the code
                 raise ValueError(
                     f"The weights in {str(path)!r} are a damaged pickle, or one that holds more than tensors. They "
                     "are refused, because loading them could run code. Ask their author for safetensors."
                 ) from None
             except SafetensorError as error:
                 raise ValueError(f"The weights in {str(path)!r} are cut short or damaged: {error}.") from error
-            # quantised weights have other names, and an adapter's loading info is about the adapter alone
+            # quantised weights have other names; with an adapter, the loading info covers only the adapter
             is_other = getattr(model, "hf_quantizer", None) is not None or model._hf_peft_config_loaded
             is_asked_for = output_loading_info or kwargs.get("ignore_mismatched_sizes") or kwargs.get("gguf_file")
             if path is not None and not is_other and not is_asked_for and (problems := _misfits(model, info)):
-                report.clear()  # the error says it
+                report.clear()  # the error below says the same
                 raise ValueError(
-                    f"{str(path)!r} does not hold the weights of a {cls.__name__}: {'; '.join(problems)}. Load it by "
-                    f"the class that saved it ({', '.join(model.config.architectures or ['unknown'])}), or pass "
-                    "`output_loading_info=True` to accept random values in place of missing weights."
+                    f"{str(path)!r} does not hold the weights of a {cls.__name__}: {'; '.join(problems)}. Load it "
+                    f"with the class that saved it ({', '.join(model.config.architectures or ['unknown'])}), or pass "
+                    "`output_loading_info=True` to accept random values for missing weights."
                 )
         return (model, info) if output_loading_info else model
 
     @classmethod
     def is_remote_code(cls) -> bool:
-        """False, so that transformers leaves copying the code to `save_pretrained`.
+        """False: `save_pretrained` copies the code itself.
 
-        transformers would copy the file of `type(self)`: for a model wrapped by FSDP2, that is torch's.
+        transformers would copy the file of `type(self)`, which is torch's for a model wrapped by FSDP2.
         """
         return False
 
@@ -144,7 +145,7 @@ class ScratchPreTrainedModel(PreTrainedModel):
         return self.loss_function(logits=logits, labels=labels, vocab_size=vocab_size, **kwargs)
 
     def save_pretrained(self, save_directory: str | os.PathLike, is_main_process: bool = True, *args, **kwargs):
-        """Save as any model of transformers, with the code beside the weights, for `trust_remote_code=True`."""
+        """Save like any transformers model, with the code beside the weights, for `trust_remote_code=True`."""
         is_saving = self.should_save_on_this_rank(is_main_process) and not os.path.isfile(save_directory)
         if is_saving:
             os.makedirs(save_directory, exist_ok=True)
@@ -154,11 +155,11 @@ class ScratchPreTrainedModel(PreTrainedModel):
             share_weights(Path(save_directory))
 
     def _save_code(self, folder: Path) -> None:
-        """Copy the code of the model into `folder`, and name its classes in the config's `auto_map`.
+        """Copy the model's code into `folder`, and name its classes in the config's `auto_map`.
 
-        A subclass of the user's gets there only by `register_for_auto_class`. Without it, the folder names the class
-        that the subclass is made from: that is what the Auto classes load where this package is installed, and the
-        code of a script or a notebook could not be copied anyway.
+        A user's subclass is named only after `register_for_auto_class`. Otherwise `auto_map` names our class that it
+        derives from: the Auto classes load that one where this package is installed, and the code of a script or a
+        notebook cannot be copied.
         """
         bases = type(self).__mro__
         family = next(base for base in bases if "auto_map" in vars(base))
@@ -173,8 +174,8 @@ class ScratchPreTrainedModel(PreTrainedModel):
         elif own.__module__ != family.__module__:
             logger.warning_once(
                 f"The saved folder's `auto_map` does not name {own.__name__}: the Auto classes load a class of "
-                f"{family.__module__} instead. Load it by {own.__name__}.from_pretrained, or move the class into a "
-                "module and call its `register_for_auto_class`."
+                f"{family.__module__} instead. Load it with {own.__name__}.from_pretrained, or move the class into a "
+                "module and call `register_for_auto_class` on it."
             )
         remove_old_code(folder, files)
         for path in files:
@@ -184,11 +185,13 @@ class ScratchPreTrainedModel(PreTrainedModel):
 
 
 def _misfits(model: ScratchPreTrainedModel, info: dict) -> list[str]:
-    """What does not fit between a model and the weights it was loaded from: sentences, none if all is right.
+    """How a model differs from the weights it was loaded from; an empty list means that all is right.
 
-    A head may be missing over a saved base model, and left over when the base is loaded from a model with a head.
+    Two differences are allowed: the head is missing when a base model was saved, and it is left over when a base
+    model is loaded from a model with a head.
 
     Args:
+        model: the loaded model.
         info: transformers' loading info, with `missing_keys` and `unexpected_keys`.
     """
     missing, unexpected, base = info["missing_keys"], info["unexpected_keys"], model.base_model_prefix
@@ -198,7 +201,7 @@ def _misfits(model: ScratchPreTrainedModel, info: dict) -> list[str]:
     elif type(model).__name__ not in (model.config.architectures or []):
         missing = [name for name in missing if name.startswith(f"{base}.")]
     problems = []
-    for kind, names in (("missing", sorted(missing)), ("not known", sorted(unexpected))):
+    for kind, names in (("missing", sorted(missing)), ("unexpected", sorted(unexpected))):
         if names:
             more = f" and {len(names) - 2} more" if len(names) > 2 else ""
             problems.append(f"{kind}: {', '.join(names[:2])}{more}")
@@ -207,7 +210,7 @@ def _misfits(model: ScratchPreTrainedModel, info: dict) -> list[str]:
 
 @contextmanager
 def _held_loading_report() -> Iterator[list]:
-    """Hold back transformers' table of missing and unexpected weights until it is known whether an error says it."""
+    """Hold back transformers' table of missing and unexpected weights: our error may say the same."""
     held, thread = [], threading.get_ident()
 
     def hold(record) -> bool:
@@ -227,20 +230,20 @@ def _held_loading_report() -> Iterator[list]:
 
 
 def share_weights(folder: Path) -> None:
-    """Give the weights the permissions of the config: safetensors lets only the owner read what it writes."""
+    """Give weight files the permissions of the config file: safetensors makes them readable by the owner alone."""
     config = next(folder.glob("*config.json"), None)
     for path in folder.glob("*.safetensors") if config is not None else ():
-        with suppress(PermissionError):  # an older file of another user
+        with suppress(PermissionError):  # a file of another user
             path.chmod(stat.S_IMODE(config.stat().st_mode))
 
 
 def check_memory(config: ScratchConfig) -> None:
-    """Raise ValueError for a model that is larger than the memory of the device it is about to be built on.
+    """Raise ValueError for a model that is larger than the memory of the device on which it is built.
 
-    Without it, an impossible size ends in a killed process. Nothing is built on torch's "meta" device, under
-    `accelerate.init_empty_weights` or in a FakeTensorMode, and DeepSpeed's ZeRO-3 builds on all machines together.
+    Without this check, an impossible size ends in a killed process. Models without memory pass (torch's "meta" device,
+    `accelerate.init_empty_weights`, FakeTensorMode), and so do those that DeepSpeed's ZeRO-3 splits over machines.
     """
-    probe = nn.LayerNorm(1).weight  # draws no random numbers
+    probe = nn.LayerNorm(1).weight  # created without drawing random numbers
     if type(probe) is not nn.Parameter or is_deepspeed_zero3_enabled():
         return
     if probe.device.type == "cpu" and hasattr(os, "sysconf"):

@@ -1,5 +1,5 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""What both configurations share: checks of their fields, the size of their model, and saving."""
+"""The base of both configurations: checks of fields, the number of weights, and saving with the code."""
 
 import sys
 from pathlib import Path
@@ -7,16 +7,16 @@ from pathlib import Path
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.dynamic_module_utils import get_relative_import_files
 
-# Far beyond any model that was trained, and small enough that the size of no tensor overflows.
+# larger than any model ever trained, and small enough that no tensor's size overflows
 MOST_WEIGHTS = 10**13
 MOST_LAYERS = 10_000
 
 
 class ScratchConfig(PreTrainedConfig):
-    """A configuration that refuses what no model can be built from."""
+    """A configuration that refuses fields from which no model can be built."""
 
     def count_weights(self) -> int:
-        """How many numbers the model with its head holds: parameters and tables of positions."""
+        """The number of weights of the model with its head: parameters and position tables."""
         raise NotImplementedError
 
     def save_pretrained(self, save_directory, *args, **kwargs):
@@ -27,17 +27,17 @@ class ScratchConfig(PreTrainedConfig):
 
 
 def code_files(defined: type) -> list[Path]:
-    """The file that defines a class, and those beside it which that file imports."""
+    """The file that defines a class, and the files beside it that it imports, directly or not."""
     source = Path(sys.modules[defined.__module__].__file__)
     return [source, *(Path(path) for path in dict.fromkeys(get_relative_import_files(source)))]
 
 
 def remove_old_code(folder: Path, files: list[Path]) -> None:
-    """Clear the place in `folder` where `files` are about to be copied to.
+    """Remove the files of `folder` that `files` are about to be copied onto.
 
-    A published folder of this repository links to the package's own code. Copying onto a link would write into the
-    file behind it, and copying a file onto itself is an error. So links are replaced by files of the folder's own,
-    which keep it whole wherever it is moved.
+    A published folder of this repository holds links to the package's code. Copying onto a link would overwrite the
+    package's file, and copying a file onto itself is an error. Once the links are gone, the folder gets copies, and
+    can be moved anywhere.
     """
     for path in files:
         target = folder / path.name
@@ -46,7 +46,7 @@ def remove_old_code(folder: Path, files: list[Path]) -> None:
 
 
 def count_attention_weights(config: PreTrainedConfig, heads: int) -> int:
-    """Weights and biases of one attention block with this many heads."""
+    """The number of weights and biases of one attention block with `heads` heads."""
     width = config.hidden_size
     keys = heads * (config.head_dim or width // heads)
     values = heads * v_head_dim if (v_head_dim := getattr(config, "v_head_dim", None)) else keys
@@ -55,25 +55,27 @@ def count_attention_weights(config: PreTrainedConfig, heads: int) -> int:
 
 
 def count_feed_forward_weights(width: int, inner_width: int) -> int:
-    """Weights and biases of one feed-forward network."""
+    """The number of weights and biases of one feed-forward network."""
     return 2 * width * inner_width + inner_width + width
 
 
 def check_aliases(config: PreTrainedConfig) -> None:
-    """Check the fields that can be set by another name, of `attribute_map`, which `@strict` does not check."""
+    """Check the fields that have an alias in `attribute_map`: `@strict` does not check what is set by the alias."""
     for name in config.attribute_map.values():
         setattr(config, name, getattr(config, name))
 
 
 def check_derived(config: PreTrainedConfig, *names: str) -> None:
-    """Raise ValueError for None in fields whose default was derived from others when the config was made."""
+    """Raise ValueError for None in fields whose default is computed from other fields at construction."""
     for name in names:
         if getattr(config, name) is None:
-            raise ValueError(f"`{name}` is None, which stands for a default only when the config is made. Set it.")
+            raise ValueError(
+                f"`{name}` is None. That means a default only when the config is constructed: set a value."
+            )
 
 
 def check_heads(config: PreTrainedConfig, name: str, width: str) -> None:
-    """Raise ValueError unless the heads share the width out evenly, or have a width of their own."""
+    """Raise ValueError unless the number of heads divides the width, or `head_dim` is set."""
     heads, shared = getattr(config, name), getattr(config, width)
     if config.head_dim is None and shared % heads:
         raise ValueError(
@@ -88,14 +90,14 @@ def check_choice(config: PreTrainedConfig, name: str, choices: tuple) -> None:
 
 
 def check_scale(config: PreTrainedConfig, *names: str) -> None:
-    """Raise ValueError unless the fields are greater than 0 and at most 1; nan is neither."""
+    """Raise ValueError unless the fields are greater than 0 and at most 1; nan is refused too."""
     for name in names:  # transformers 5.17's `interval` ignores a lower bound of 0
         if not 0 < getattr(config, name) <= 1:
             raise ValueError(f"`{name}` must be greater than 0 and at most 1, got {getattr(config, name)}.")
 
 
 def check_token_ids(config: PreTrainedConfig, names: tuple[str, ...], vocab_size: int) -> None:
-    """Raise ValueError for a special token's id that has no row in the embedding, and for an empty list of ids."""
+    """Raise ValueError for a special token's id that is outside the vocabulary, and for an empty list of ids."""
     for name in names:
         ids = getattr(config, name)
         if ids == []:
@@ -106,10 +108,12 @@ def check_token_ids(config: PreTrainedConfig, names: tuple[str, ...], vocab_size
 
 
 def check_size(config: ScratchConfig, layers: tuple[str, ...], sizes: tuple[str, ...]) -> None:
-    """Raise ValueError for more layers or weights than any model has.
+    """Raise ValueError for more layers or weights than are supported.
 
     Args:
-        layers: the fields that hold a number of layers; sizes: those that hold the size of a tensor.
+        config: the configuration to check.
+        layers: names of the fields that hold a number of layers.
+        sizes: names of the fields that hold the size of a tensor.
     """
     for name in layers:
         if getattr(config, name) > MOST_LAYERS:
@@ -123,7 +127,7 @@ def check_size(config: ScratchConfig, layers: tuple[str, ...], sizes: tuple[str,
 
 
 def describe_size(count: int, itemsize: int) -> str:
-    """'1,000,000 weights (0.004 GB)': a number of weights, and the gigabytes that they take."""
+    """A number of weights and their size, such as '1,000,000 weights (0.004 GB)'."""
     number = f"{count:,}" if count < 10**15 else f"{count:.1e}"
     return f"{number} weights ({count * itemsize / 1e9:.3g} GB)"
 

@@ -19,20 +19,20 @@ from .configuration_base import (
 
 @strict
 class ScratchGPTConfig(ScratchConfig):
-    """Everything that describes a ScratchGPT: a decoder-only Transformer, or an encoder when `is_causal=False`.
+    """The configuration of a ScratchGPT: a decoder-only Transformer, or an encoder with `is_causal=False`.
 
     The defaults are the paper's base width with GPT-2's choices: pre-norm, learned positions, biases, the head tied to
     the embedding.
 
     Args:
         vocab_size: rows of the token embedding.
-        hidden_size: the width of the residual stream, d_model of the paper.
-        num_hidden_layers: blocks.
-        num_attention_heads: heads a block, h of the paper.
-        head_dim: width of a head. Default: `hidden_size // num_attention_heads`, which then has to divide.
+        hidden_size: width of the residual stream, the paper's d_model.
+        num_hidden_layers: number of blocks.
+        num_attention_heads: heads per block, the paper's h.
+        head_dim: width of a head. Default: `hidden_size` divided by `num_attention_heads`, without remainder.
         intermediate_size: inner width of the feed-forward network. Default: `4 * hidden_size`.
-        max_position_embeddings: the longest sequence.
-        hidden_act: the feed-forward activation, a name in `transformers.activations.ACT2FN`.
+        max_position_embeddings: tokens of the longest sequence.
+        hidden_act: activation of the feed-forward network, a name in `transformers.activations.ACT2FN`.
         norm_first: True puts the LayerNorm before a sub-layer (GPT-2), False after the addition (the paper).
         layer_norm_eps: epsilon of every LayerNorm.
         attention_bias: biases on the query, key and value projections.
@@ -41,16 +41,19 @@ class ScratchGPTConfig(ScratchConfig):
         embedding_layernorm: a LayerNorm on the sum of token and position embeddings.
         final_layernorm: a LayerNorm after the last block.
         position_embedding_type: "learned" or "sinusoidal".
-        is_causal: False lets every position see all others.
-        embedding_dropout, hidden_dropout, attention_dropout: on the embeddings, on each sub-layer's output, on the
-            attention weights.
+        is_causal: False lets every position attend to all others.
+        embedding_dropout: dropout on the embeddings.
+        hidden_dropout: dropout on each sub-layer's output.
+        attention_dropout: dropout on the attention weights.
         initializer_range: standard deviation of the initial weights.
-        use_cache: return keys and values for generation; off when `is_causal=False`.
+        use_cache: return keys and values for generation. Always False with `is_causal=False`.
         tie_word_embeddings: the head uses the token embedding's weight.
-        pad_token_id, bos_token_id, eos_token_id: ids within the vocabulary, or None.
+        pad_token_id: an id within the vocabulary, or None.
+        bos_token_id: an id within the vocabulary, or None.
+        eos_token_id: an id within the vocabulary, several of them, or None.
 
     Raises:
-        ValueError: naming the field whose value does not fit.
+        ValueError: a field has an invalid value; the message names it.
     """
 
     model_type = "scratch_gpt"
@@ -106,7 +109,7 @@ class ScratchGPTConfig(ScratchConfig):
         super().__post_init__(**kwargs)
 
     def validate_architecture(self):
-        """Part of `@strict` validation."""
+        """Check the fields together; `@strict` calls this after each of them is checked alone."""
         check_derived(self, "intermediate_size")
         check_choice(self, "position_embedding_type", ("learned", "sinusoidal"))
         check_choice(self, "is_encoder_decoder", (False,))
@@ -116,7 +119,7 @@ class ScratchGPTConfig(ScratchConfig):
         check_size(self, ("num_hidden_layers",), (*sizes, "max_position_embeddings"))
 
     def count_weights(self) -> int:
-        """How many numbers the model with its head holds: parameters and the table of positions."""
+        """The number of weights of the model with its head: parameters and the position table."""
         width = self.hidden_size
         block = count_attention_weights(self, self.num_attention_heads) + 4 * width
         block += count_feed_forward_weights(width, self.intermediate_size)
@@ -126,7 +129,7 @@ class ScratchGPTConfig(ScratchConfig):
         return embeddings + self.num_hidden_layers * block + norms + head
 
 
-# every saved folder then holds these files, and loads without this package through `trust_remote_code=True`
+# saved folders then hold this file, and load without the package through `trust_remote_code=True`
 ScratchGPTConfig.register_for_auto_class()
 
 __all__ = ["ScratchGPTConfig"]

@@ -20,42 +20,51 @@ from .configuration_base import (
 
 @strict
 class ScratchTransformerConfig(ScratchConfig):
-    """Everything that describes a ScratchTransformer, the encoder-decoder of Vaswani et al. 2017.
+    """The configuration of a ScratchTransformer, the encoder-decoder of Vaswani et al. 2017.
 
     The defaults are the paper's base model (table 3): post-norm, ReLU, sinusoidal positions, one embedding shared by
     source, target and head (section 3.4). Field names are BART's and Marian's.
 
     Args:
-        vocab_size: rows of the source embedding, and of the target's when shared.
+        vocab_size: rows of the source embedding, and of the target's when it is shared.
         decoder_vocab_size: rows of the target embedding and of the head. Default: `vocab_size`.
-        share_encoder_decoder_embeddings: one embedding for source and target; needs one vocabulary.
-        d_model: the width of the residual stream.
-        encoder_layers, decoder_layers, encoder_attention_heads, decoder_attention_heads: N and h of the paper.
-        head_dim: d_k of the paper. Default: `d_model` over the number of heads, which then has to divide.
-        v_head_dim: d_v of the paper. Default: `head_dim`.
-        encoder_ffn_dim, decoder_ffn_dim: d_ff of the paper.
+        share_encoder_decoder_embeddings: one embedding for source and target. Both then have one vocabulary.
+        d_model: width of the residual stream.
+        encoder_layers: the paper's N, for the encoder.
+        decoder_layers: the same, for the decoder.
+        encoder_attention_heads: the paper's h, for the encoder.
+        decoder_attention_heads: the same, for the decoder.
+        head_dim: the paper's d_k. Default: `d_model` divided by the number of heads, without remainder.
+        v_head_dim: the paper's d_v. Default: `head_dim`.
+        encoder_ffn_dim: the paper's d_ff, for the encoder.
+        decoder_ffn_dim: the same, for the decoder.
         activation_function: a name in `transformers.activations.ACT2FN`.
-        norm_first: False is the paper's LayerNorm(x + Sublayer(x)); True normalises before the sub-layer, with one
-            more LayerNorm after each stack.
+        norm_first: False is the paper's LayerNorm(x + Sublayer(x)). True normalises before each sub-layer, and once
+            more after each stack.
         layer_norm_eps: epsilon of every LayerNorm.
-        attention_bias, attention_output_bias, lm_head_bias: biases on query, key and value; on the attention's output
-            projection; on the head.
+        attention_bias: biases on the query, key and value projections.
+        attention_output_bias: a bias on the attention's output projection.
+        lm_head_bias: a bias on the head.
         scale_embedding: multiply token embeddings by sqrt(d_model) (section 3.4).
         position_embedding_type: "sinusoidal" (section 3.5) or "learned".
-        max_position_embeddings: the longest source and the longest target.
-        dropout: on embeddings and on each sub-layer's output (section 5.4); attention_dropout: on the attention
-            weights; activation_dropout: inside the feed-forward network.
-        init_std: standard deviation of the initial embeddings, and of all weights when `initializer="normal"`.
-            Default: 0.02 for "normal", `d_model**-0.5` for "xavier_uniform", so that scaled embeddings start at 1.
+        max_position_embeddings: tokens of the longest source, and of the longest target.
+        dropout: dropout on the embeddings and on each sub-layer's output (section 5.4).
+        attention_dropout: dropout on the attention weights.
+        activation_dropout: dropout inside the feed-forward network.
+        init_std: standard deviation of the initial embeddings, and with `initializer="normal"` of all weights.
+            Default: 0.02 for "normal", else `d_model**-0.5`, so that scaled embeddings start with a deviation of 1.
         initializer: "xavier_uniform" for the linear layers, or "normal".
         use_cache: return keys and values for generation.
         tie_word_embeddings: the head uses the target embedding's weight.
-        pad_token_id, bos_token_id, eos_token_id, decoder_start_token_id: ids within the vocabulary, or None. Training
-            needs the first and the last.
-        source_lang, target_lang: what the model translates from and to ("en", "de"), or None where nobody said.
+        pad_token_id: an id within both vocabularies, or None. Training needs it.
+        bos_token_id: an id within the target's vocabulary, or None.
+        eos_token_id: an id or several, or None.
+        decoder_start_token_id: an id, or None. Training needs it.
+        source_lang: the language it translates from, such as "en", or None if unknown.
+        target_lang: the language it translates to, or None if unknown.
 
     Raises:
-        ValueError: naming the field whose value does not fit.
+        ValueError: a field has an invalid value; the message names it.
     """
 
     model_type = "scratch_transformer"
@@ -85,7 +94,7 @@ class ScratchTransformerConfig(ScratchConfig):
         "decoder.layers.*.feed_forward.fc1": "colwise",
         "decoder.layers.*.feed_forward.fc2": "rowwise",
     }
-    base_model_fsdp_plan = None  # transformers' default is for one stack: each of the two has it as its own
+    base_model_fsdp_plan = None  # the default fits a single stack: encoder and decoder each declare it
 
     vocab_size: int = positive_int_field(default=37000)
     decoder_vocab_size: int | None = positive_int_field(default=None)
@@ -124,7 +133,7 @@ class ScratchTransformerConfig(ScratchConfig):
     target_lang: str | None = None
 
     def __post_init__(self, **kwargs):
-        super().__post_init__(**kwargs)  # first: it sets the fields given by the names of `attribute_map`
+        super().__post_init__(**kwargs)  # first: it sets the fields that are given by an alias of `attribute_map`
         check_aliases(self)
         if self.decoder_vocab_size is None:
             self.decoder_vocab_size = self.vocab_size
@@ -132,7 +141,7 @@ class ScratchTransformerConfig(ScratchConfig):
             self.init_std = 0.02 if self.initializer == "normal" else self.d_model**-0.5
 
     def validate_architecture(self):
-        """Part of `@strict` validation."""
+        """Check the fields together; `@strict` calls this after each of them is checked alone."""
         check_aliases(self)
         check_derived(self, "decoder_vocab_size", "init_std")
         for name in ("encoder_attention_heads", "decoder_attention_heads"):
@@ -153,7 +162,7 @@ class ScratchTransformerConfig(ScratchConfig):
         check_size(self, ("encoder_layers", "decoder_layers"), (*sizes, *heads, "encoder_ffn_dim", "decoder_ffn_dim"))
 
     def count_weights(self) -> int:
-        """How many numbers the model with its head holds: parameters and tables of positions."""
+        """The number of weights of the model with its head: parameters and position tables."""
         width = self.d_model
         encoder_layer = count_attention_weights(self, self.encoder_attention_heads) + 4 * width
         encoder_layer += count_feed_forward_weights(width, self.encoder_ffn_dim)
@@ -166,7 +175,7 @@ class ScratchTransformerConfig(ScratchConfig):
         return tables * width + layers + 4 * width * self.norm_first + self.decoder_vocab_size * self.lm_head_bias
 
 
-# every saved folder then holds these files, and loads without this package through `trust_remote_code=True`
+# saved folders then hold this file, and load without the package through `trust_remote_code=True`
 ScratchTransformerConfig.register_for_auto_class()
 
 __all__ = ["ScratchTransformerConfig"]

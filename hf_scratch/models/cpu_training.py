@@ -8,23 +8,23 @@ from torch import nn
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.utils.import_utils import is_torchdynamo_compiling
 
-LEVELS = 2**16  # a probability is drawn to one in so many
+LEVELS = 2**16  # dropout probabilities are rounded to multiples of 1 / LEVELS
 
 
 def draw_kept(shape: torch.Size, p: float, generator: torch.Generator | None = None) -> torch.BoolTensor:
-    """What dropout keeps: 16 random bits decide an element, four of them out of each number that is drawn."""
+    """The elements that dropout keeps. Each element uses 16 random bits; one 64-bit draw covers four elements."""
     size = shape.numel()
     bits = torch.empty((size + 3) // 4, dtype=torch.int64).random_(-(2**63), None, generator=generator)
     return (bits.view(torch.int16)[:size] >= round(p * LEVELS) - LEVELS // 2).view(shape)
 
 
 def kept_scale(p: float) -> float:
-    """1 / (1 - p), for the p that is drawn."""
+    """1 / (1 - p), for the rounded p."""
     return LEVELS / (LEVELS - round(p * LEVELS))
 
 
 class _Dropout(torch.autograd.Function):
-    """Keeps a byte of mask an element; torch's draws a float and keeps it."""
+    """Saves one byte per element for the gradient, where torch's dropout saves a float."""
 
     @staticmethod
     def forward(ctx, hidden_states: torch.Tensor, p: float) -> torch.Tensor:
@@ -40,7 +40,7 @@ class _Dropout(torch.autograd.Function):
 
 
 def apply_dropout(hidden_states: torch.Tensor, p: float, training: bool) -> torch.Tensor:
-    """Zero each element with probability `p` (on a CPU to one in 65,536) and scale the others by 1 / (1 - p)."""
+    """Zero each element with probability `p` (rounded to 1/65,536 on a CPU) and scale the others by 1 / (1 - p)."""
     if not training or p == 0.0:
         return hidden_states
     if hidden_states.device.type != "cpu" or round(p * LEVELS) == LEVELS or is_torchdynamo_compiling():
@@ -49,10 +49,10 @@ def apply_dropout(hidden_states: torch.Tensor, p: float, training: bool) -> torc
 
 
 class DropoutAttention(torch.autograd.Function):
-    """Attention with dropout on its weights, some rows and queries at a time, in memory linear in the length.
+    """Attention with dropout on its weights, block by block, in memory linear in the length.
 
-    As in FlashAttention (Dao et al. 2022), the weights are computed again for the gradient: all that is kept of the
-    dropout is its seed.
+    As in FlashAttention (Dao et al. 2022), the backward pass computes the weights again. Of the dropout mask, only the
+    random seed is saved.
     """
 
     @staticmethod
@@ -87,7 +87,7 @@ class DropoutAttention(torch.autograd.Function):
         generator = torch.Generator().manual_seed(ctx.seed)
         query_gradient, exact = torch.empty_like(query), torch.promote_types(query.dtype, torch.float32)
         key_gradient, value_gradient = torch.zeros_like(key, dtype=exact), torch.zeros_like(value, dtype=exact)
-        # sum over keys of weight times its gradient, without the weights: (batch, heads, queries, 1)
+        # the sum over keys of each weight times its gradient, computed from the context: (batch, heads, queries, 1)
         mean_gradient = (context_gradient * context).sum(-1, keepdim=True, dtype=exact).transpose(1, 2)
         context_gradient = context_gradient.transpose(1, 2)
         for rows, queries, keys in _blocks(query, key, ctx.is_causal):
@@ -104,7 +104,7 @@ class DropoutAttention(torch.autograd.Function):
 
 
 def _blocks(query: torch.Tensor, key: torch.Tensor, is_causal: bool) -> Iterator[tuple[slice, slice, slice]]:
-    """Rows, queries and the keys they may see, so that a piece's scores fit in a CPU's cache."""
+    """Slices of rows, of queries, and of the keys they may attend to. A block's scores fit in a CPU's cache."""
     batch, heads, length, num_keys = *query.shape[:3], key.shape[2]
     block = min(length, max(2**18 // (heads * num_keys), 32), 128 if is_causal else length)
     num_rows = max(2**18 // (heads * num_keys * block), 1)
@@ -122,7 +122,7 @@ def _weights(ctx, query, key, attention_mask, rows: slice, queries: slice, keys:
         mask = attention_mask[rows, :, queries, keys]
         scores = scores.masked_fill_(~mask, -torch.inf) if mask.dtype == torch.bool else scores.add_(mask)
     weights = scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32))
-    if attention_mask is not None:  # as in sdpa, a query that sees no key gets nothing
+    if attention_mask is not None:  # as in sdpa, a query without any key gets zeros
         weights.masked_fill_(scores.amax(-1, keepdim=True) == -torch.inf, 0.0)
     return weights.to(query.dtype)
 

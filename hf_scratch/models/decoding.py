@@ -1,8 +1,9 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""One token at a time through a decoder: what `generate()` runs after the prompt, without what only training needs.
+"""The decoder that `generate()` runs on a CPU after the prompt, one token at a time.
 
-`IncrementalDecoder` computes what the models' `forward` does. Queries, keys and values come from one product, keys and
-values lie in buffers that are never copied, and the beams of a sentence look at one copy of its prompt and its source.
+`IncrementalDecoder` computes the same as the models' `forward`, with less work. One product gives queries, keys and
+values. Keys and values are written into buffers that are never copied. The beams of a sentence share one copy of its
+prompt and of its source.
 """
 
 from functools import partial
@@ -15,15 +16,16 @@ from .base import ScratchPreTrainedModel
 
 
 class IncrementalDecoder:
-    """The decoder of a model after a prompt, of which each row goes on in `num_beams` ways.
+    """A model's decoder after a prompt; each row of the prompt continues with `num_beams` beams.
 
     Args:
-        model: a model with a head for which `can_decode_incrementally`.
+        model: a model with a head, for which `can_decode_incrementally` is true.
         past_key_values: the cache that the model's `forward` filled with the prompt, (batch, heads, length, head_dim).
-        position: of the next token, (batch,).
+        position: the position of the next token, (batch,).
         prompt_mask: (batch, prompt length), 0 on padding.
-        source_mask: (batch, source length), None without an encoder.
-        max_new_tokens: how often `step` may be called.
+        source_mask: (batch, source length), 0 on padding; None without an encoder.
+        num_beams: beams per row.
+        max_new_tokens: the largest number of calls of `step`.
     """
 
     def __init__(
@@ -40,7 +42,7 @@ class IncrementalDecoder:
         self.stack = model.model.decoder if self.is_encoder_decoder else model.model
         self.norm, self.lm_head = _norm(self.stack.norm), _linear(model.lm_head)
         self.num_beams, self.position = num_beams, position
-        self.length = prompt_mask.shape[1]  # slots in use: those of the prompt, then one a beam and step
+        self.length = prompt_mask.shape[1]  # slots in use: those of the prompt, then one per beam and step
         slots = self.length + num_beams * max_new_tokens
         prompt, source = past_key_values, None
         if isinstance(past_key_values, EncoderDecoderCache):
@@ -49,8 +51,8 @@ class IncrementalDecoder:
         for i, layer in enumerate(self.stack.layers):
             cross = None if source is None else (source.layers[i].keys, source.layers[i].values)
             self.layers.append(_Layer(layer, prompt.layers[i].keys, prompt.layers[i].values, cross, slots))
-        # added to the scores: (batch, 1, num_beams or 1, slots or source length), 0 where a beam may look, else -inf:
-        # a query that sees no key at all gets zeros, as with the boolean masks of the model's own `forward`
+        # masks are added to the scores, (batch, 1, num_beams or 1, slots or source length): 0 where a beam may attend,
+        # else -inf. A query without any key then gets zeros, as with the boolean masks of the model's `forward`.
         empty = model.lm_head.weight.new_empty(0)
         self.mask = self.source_mask = None
         if num_beams > 1 or not prompt_mask.all():
@@ -62,9 +64,9 @@ class IncrementalDecoder:
 
     @torch.inference_mode()
     def step(self, tokens: torch.LongTensor) -> torch.Tensor:
-        """Read a token of each beam, (batch, num_beams); the logits after it, (batch, num_beams, vocabulary)."""
+        """Read one token per beam (batch, num_beams); return the next logits (batch, num_beams, vocabulary)."""
         stack = self.stack
-        if self.mask is not None:  # besides its ancestors, each sees itself
+        if self.mask is not None:  # each token attends to its ancestors and to itself
             self.mask[:, 0, :, self.length : self.length + self.num_beams].diagonal(dim1=1, dim2=2).zero_()
         self.length += self.num_beams
         position = nn.functional.embedding(self.position, stack.embed_positions.weight)[:, None]
@@ -78,12 +80,12 @@ class IncrementalDecoder:
         return self.lm_head(self.norm(x)).view(*tokens.shape, -1)
 
     def branch(self, parents: torch.LongTensor) -> None:
-        """Go on with beams that have the ancestors of others: `parents` (batch, num_beams) are their indices."""
+        """Give each beam the ancestors of the beam `parents` (batch, num_beams), an index within the row."""
         used = self.mask[..., : self.length]
         used.copy_(used.gather(2, parents[:, None, :, None].expand_as(used)))
 
     def keep(self, rows: torch.Tensor) -> None:
-        """Drop all rows of the batch but `rows`, their indices."""
+        """Drop all rows of the batch except those with the indices `rows`."""
         self.position = self.position[rows]
         self.mask = None if self.mask is None else self.mask[rows]
         self.source_mask = None if self.source_mask is None else self.source_mask[rows]
@@ -92,7 +94,7 @@ class IncrementalDecoder:
 
 
 class _Layer:
-    """A decoder layer's weights, and the keys and values (batch, heads, slots, head_dim) it has seen."""
+    """A decoder layer's weights, and its buffer of keys and values (2, batch, heads, slots, head_dim)."""
 
     def __init__(self, layer: nn.Module, keys: torch.Tensor, values: torch.Tensor, source: tuple | None, slots: int):
         self_attn, self.norm_first = layer.self_attn, layer.norm_first

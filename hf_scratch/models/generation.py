@@ -1,5 +1,11 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""What our models add to transformers' `generate()`: what happens at the last position, and a faster way there."""
+"""What our models add to transformers' `generate()`: checks, a sliding window, and a faster decoder on CPUs.
+
+The mixin overrides five private methods of transformers, since the public hooks are not enough. A callable
+`custom_generate=` replaces the decoding loop of every mode, gets no streamer, and would still have to call `_sample`
+and `_beam_search` for whatever it does not handle. `prepare_inputs_for_generation` sees neither the length that is
+asked for nor the mode.
+"""
 
 import math
 from operator import index
@@ -25,24 +31,24 @@ from .known_modules import can_decode_incrementally
 from .unmodified import is_original, remember
 
 MAX_LOG_LENGTH_FACTOR = math.log(torch.finfo(torch.float32).max)
-# of these the decoder's loops know what they do without calling them
+# the criteria that our loops apply without calling them
 CRITERIA = (EosTokenCriteria, MaxLengthCriteria)
 remember(*CRITERIA, also={"__call__"})
 
 
 def check_options(options: dict, vocab_size: int) -> None:
-    """Check what transformers takes as it comes and fails on later, or never.
+    """Check the options of `generate()` that transformers accepts in any form and fails on late, or never.
 
     Raises:
-        ValueError: naming the option, its value and what it may be.
+        ValueError: an option has a wrong value; the message names both and says what is allowed.
     """
     for name in ("num_beams", "num_return_sequences", "max_new_tokens", "max_length", "min_new_tokens", "min_length"):
         value, is_count = options.get(name, 1), name.startswith("num_")
         if (is_count and not (_is_whole(value) and value >= 1)) or not (value is None or _is_whole(value)):
-            raise ValueError(f"`{name}` is {value!r}, but must be a whole number{' from 1 on' if is_count else ''}.")
+            raise ValueError(f"`{name}` is {value!r}, but must be a whole number{', 1 or more' if is_count else ''}.")
     penalty = options.get("length_penalty", 1.0)
     if options.get("num_beams", 1) > 1 and not _is_finite(penalty):
-        raise ValueError(f"`length_penalty` is {penalty!r}, but must be a finite number; usual are 0.6 to 2.")
+        raise ValueError(f"`length_penalty` is {penalty!r}, but must be a finite number. Common values are 0.6 to 2.")
     for name in ("eos_token_id", "pad_token_id", "bos_token_id", "decoder_start_token_id"):
         _list_token_ids(name, options.get(name))
     for name in ("forced_bos_token_id", "forced_eos_token_id"):
@@ -62,7 +68,7 @@ def _is_finite(value: object) -> bool:
 
 def _is_whole(value: object) -> bool:
     try:
-        index(value)  # Python's integers, numpy's and a tensor of one
+        index(value)  # integers of Python and numpy, and tensors with one integer
     except TypeError:
         return False
     return True
@@ -74,29 +80,31 @@ def _list_token_ids(name: str, value: object) -> list[int]:
     if value is None:
         return []
     if not token_ids or not all(_is_whole(token_id) for token_id in token_ids):
-        raise ValueError(f"`{name}` is {value!r}, but must be a token's id, a list of at least one, or None.")
+        raise ValueError(f"`{name}` is {value!r}, but must be a token id, a list of one or more, or None.")
     return token_ids
 
 
 class ScratchGenerationMixin(GenerationMixin):
-    """`generate()` that knows the model's last position, and on a CPU runs an `IncrementalDecoder` after the prompt.
+    """`generate()` with checks of its options, a sliding window, and on CPUs an `IncrementalDecoder` after the prompt.
 
-    The latter gives the same tokens. It leaves to transformers what it does not know: when more than the tokens is
-    asked for (`return_dict_in_generate`), a cache is given or chosen (`cache_implementation="dynamic"` is always
-    transformers' way), beams are sampled or their scores processed, or anything about the model is not as its class
-    made it (a subclass, hooks, adapters, patches, shards, quantised weights).
+    **The decoder** gives the same tokens as transformers' own loop. The loop runs instead when
 
-    A class that mixes this in sets `decoded_classes`: its base model, the stack that decodes if that is a part of it,
-    and the stack's layer. Their code is what the decoder computes; a subclass has to set it anew.
+    - more than the tokens is asked for (`return_dict_in_generate`);
+    - a cache is given or chosen: `cache_implementation="dynamic"` always selects transformers' loop;
+    - beams are sampled, or processors change their scores;
+    - the model is not as its class made it: a subclass, hooks, adapters, patches, shards, quantised weights.
 
-    By default it refuses, before the first token, to go past `max_position_embeddings`. With `slide_window=True`, as
-    an argument or an entry of a `GenerationConfig`, it goes on: the next token is then predicted from the last
-    `max_position_embeddings` tokens alone, whose positions count from 0 again (gpt-playground's own `generate`). They
-    all have other positions than before, so that no cache holds: a step costs a whole forward pass from there on.
+    A class that uses this mixin sets `decoded_classes`: its base model, the stack inside it that decodes (if there is
+    one), and the stack's layer. The decoder computes what the code of these classes does. A subclass sets it again.
+
+    **The window.** By default, a request that could pass `max_position_embeddings` is refused before the first token.
+    With `slide_window=True`, as an argument or in a `GenerationConfig`, generation continues: each token is predicted
+    from the last `max_position_embeddings` tokens, at positions that count from 0 (as gpt-playground's `generate`
+    does). Every token's position changes at each step, so no cache applies, and each step is a full forward pass.
 
     Raises:
-        ValueError: an option has no meaning (see `check_options`); generation could pass the last position; or
-            `slide_window=True` meets `inputs_embeds` or assisted generation, which need the earlier tokens' cache.
+        ValueError: an option is wrong (see `check_options`); generation could pass the last position; or
+            `slide_window=True` is combined with `inputs_embeds` or assisted generation, which need earlier tokens.
     """
 
     def __init_subclass__(cls, **kwargs):
@@ -105,7 +113,7 @@ class ScratchGenerationMixin(GenerationMixin):
             remember(cls, *classes)
 
     def _prepare_generation_config(self, generation_config: GenerationConfig | None, **kwargs):
-        # as in transformers, an argument counts before a config's entry, and only there None stands for the default
+        # as in transformers, arguments come before entries of a config, in which None means the default
         options = dict(kwargs)
         for config in (generation_config, self.generation_config):
             entries = {} if config is None else vars(config)
@@ -124,14 +132,14 @@ class ScratchGenerationMixin(GenerationMixin):
         super()._validate_generation_mode(generation_mode, generation_config, *args, **kwargs)
         if generation_config.slide_window and generation_mode == GenerationMode.ASSISTED_GENERATION:
             raise ValueError(
-                "`slide_window=True` does not go with assisted generation (`assistant_model` or "
+                "`slide_window=True` cannot be combined with assisted generation (`assistant_model` or "
                 "`prompt_lookup_num_tokens`), which needs a cache of all tokens. Leave one of them out."
             )
 
     def _prepare_generated_length(
         self, generation_config: GenerationConfig, has_default_max_length: bool, **kwargs
     ) -> GenerationConfig:
-        # a saved `max_length` is the window; asking for `max_new_tokens` does not contradict it
+        # a saved `max_length` is the window's length: it does not conflict with `max_new_tokens`
         has_default_max_length = has_default_max_length or generation_config.max_new_tokens is not None
         generation_config = super()._prepare_generated_length(
             generation_config, has_default_max_length=has_default_max_length, **kwargs
@@ -140,10 +148,10 @@ class ScratchGenerationMixin(GenerationMixin):
         penalty, max_new_tokens = generation_config.length_penalty, generation_config.max_length - length
         if generation_config.num_beams > 1 and abs(penalty) * math.log(max(max_new_tokens, 1)) > MAX_LOG_LENGTH_FACTOR:
             raise ValueError(
-                f"`length_penalty` is {penalty!r}: beam search divides scores by length ** length_penalty, beyond the "
-                f"range of float32 for {max_new_tokens} new tokens. Usual are 0.6 to 2."
+                f"`length_penalty` is {penalty!r}: beam search divides scores by length ** length_penalty, which "
+                f"overflows float32 for {max_new_tokens} new tokens. Common values are 0.6 to 2."
             )
-        # the last token that is generated is never read, so it needs no position
+        # the last generated token is never read, so it needs no position
         if generation_config.max_length <= longest + 1:
             return generation_config
         if not generation_config.slide_window:
@@ -151,19 +159,19 @@ class ScratchGenerationMixin(GenerationMixin):
                 f"Generation could reach {generation_config.max_length} tokens ({length} given, up to "
                 f"{generation_config.max_length - length} new), but `max_position_embeddings` of this model is "
                 f"{longest}. Set `max_new_tokens` to {max(longest - length, 0)} or less, or `max_length` to "
-                f"{longest}; or `slide_window=True` to go on from the last {longest} tokens alone."
+                f"{longest}; or set `slide_window=True` to continue from the last {longest} tokens alone."
             )
         if kwargs["model_input_name"] == "inputs_embeds":
             raise ValueError(
-                f"`slide_window=True` cannot go past the {longest} positions of this model from `inputs_embeds`: the "
-                "tokens that stay in the window have to be known. Give `input_ids`."
+                f"`slide_window=True` cannot go past the {longest} positions of this model with `inputs_embeds`: the "
+                "window needs token ids. Give `input_ids`."
             )
         return generation_config
 
     def _start_decoder(
         self, input_ids: torch.LongTensor, generation_config: GenerationConfig, num_beams: int, **model_kwargs
     ) -> tuple[IncrementalDecoder, torch.Tensor] | None:
-        """A decoder that has read the prompts (batch, length), and the next logits (batch, vocabulary); or None."""
+        """A decoder that has read the prompts, and the next logits (batch, vocabulary); None for transformers' loop."""
         known = {"attention_mask", "position_ids", "past_key_values", "use_cache", "encoder_outputs", "logits_to_keep"}
         longest = self.config.max_position_embeddings
         if generation_config.max_length <= longest + 1:
@@ -240,13 +248,13 @@ class ScratchGenerationMixin(GenerationMixin):
         decoder, logits = started
         vocab_size, pad_token_id = logits.shape[-1], generation_config._pad_token_tensor
         pads = any(hasattr(criterion, "eos_token_id") for criterion in stopping_criteria)
-        # a processor of the caller's may look at the scores of finished rows too
+        # a user's own processor may read the scores of finished rows too
         drops = pads and all(
             type(processor).__module__ == LogitsProcessor.__module__ for processor in logits_processor
         )
         may_leave_vocabulary = len(logits_processor) or not 0 <= (pad_token_id or 0) < vocab_size
         unfinished = torch.ones_like(input_ids[:, 0], dtype=torch.long)
-        rows = torch.arange(len(input_ids), device=input_ids.device)  # those that the decoder still holds
+        rows = torch.arange(len(input_ids), device=input_ids.device)  # the rows that the decoder still holds
         while True:
             scores = logits_processor(input_ids, logits.to(copy=True, dtype=torch.float32))
             if generation_config.do_sample:
@@ -266,17 +274,17 @@ class ScratchGenerationMixin(GenerationMixin):
                 streamer.put(tokens)
             if input_ids.shape[1] >= limit or not unfinished.any():
                 break
-            if drops and 4 * unfinished.sum() < 3 * len(rows):  # a quarter has ended: worth a copy of the others
+            if drops and 4 * unfinished.sum() < 3 * len(rows):  # a quarter has ended: copying the others pays off
                 kept = unfinished[rows].nonzero()[:, 0]
                 decoder.keep(kept)
                 rows = rows[kept]
-            tokens = input_ids[:, -1:]  # a criterion may have changed them in place
+            tokens = input_ids[:, -1:]  # a stopping criterion may have changed them in place
             if may_leave_vocabulary:
                 check_inputs(self.config, False, tokens, vocab_size)
             if len(rows) == len(tokens):
                 logits = decoder.step(tokens)[:, 0]
             else:
-                logits = logits.clone()  # those of finished rows do not matter
+                logits = logits.clone()  # finished rows keep stale logits, which are not used
                 logits[rows] = decoder.step(tokens[rows])[:, 0]
         if streamer is not None:
             streamer.end()
@@ -320,7 +328,7 @@ class ScratchGenerationMixin(GenerationMixin):
         slide_window: bool = False,
         **kwargs,
     ) -> dict[str, torch.Tensor]:
-        """The next step's inputs: transformers' own, until the window slides."""
+        """The next step's inputs: those of transformers, unless the window slides."""
         longest = self.config.max_position_embeddings
         if slide_window and input_ids.shape[1] > longest:
             input_ids = input_ids[:, -longest:]

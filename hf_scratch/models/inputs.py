@@ -1,5 +1,5 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Checks of what the models are given, and the positions and decoder inputs that are made from it."""
+"""Checks of the models' inputs, and what is made from inputs: positions, shifted labels, sliced hidden states."""
 
 import torch
 from torch import nn
@@ -14,19 +14,19 @@ def make_position_ids(
     position_ids: torch.Tensor | None,
     past_key_values: Cache | None,
 ) -> torch.Tensor:
-    """Positions (batch or 1, length): those given, or 0, 1, ... on from where the cache ends.
+    """Positions (batch or 1, length): `position_ids`, or by default 0, 1, ... continued from the end of the cache.
 
     Raises:
-        ValueError: the tokens, and those of the cache before them, need more than `max_position_embeddings`; or a
-            negative position.
+        ValueError: the tokens with those of the cache need more positions than `max_position_embeddings`, or a
+            position is negative.
     """
     length, longest = inputs_embeds.shape[1], config.max_position_embeddings
-    # a StaticCache's length is a tensor: no Python branch on it, and its own size bounds it
+    # a StaticCache's length is a tensor: Python must not branch on it, and the cache bounds it by itself
     past_length = past_key_values.get_seq_length() if past_key_values is not None else 0
     end = length + past_length if isinstance(past_length, int) else 0
     if position_ids is None:
         position_ids = (torch.arange(length, device=inputs_embeds.device) + past_length).unsqueeze(0)
-    elif not is_torchdynamo_compiling():  # packed or left-padded rows count from 0 within a row
+    elif not is_torchdynamo_compiling():  # packed and left-padded rows start from 0 within a row
         is_readable = position_ids.device.type == "cpu" and position_ids.numel()
         first, last = (int(x) for x in position_ids.aminmax()) if is_readable else (0, -1)
         if first < 0:
@@ -42,21 +42,21 @@ def make_position_ids(
 
 
 def slice_logits(hidden_states: torch.Tensor, logits_to_keep: int | torch.Tensor) -> torch.Tensor:
-    """The positions to compute logits for: the last `logits_to_keep` ones (0: all), or those of a 1-d index tensor."""
+    """The hidden states to compute logits for: the last `logits_to_keep` positions (0: all), or 1-d indices."""
     kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) and logits_to_keep else logits_to_keep
     return hidden_states if isinstance(kept, int) else hidden_states[:, kept, :]
 
 
 def shift_right(config: PreTrainedConfig, labels: torch.LongTensor) -> torch.LongTensor:
-    """Labels (batch, length) behind `decoder_start_token_id` and without their last one; -100 becomes `pad_token_id`.
+    """`decoder_start_token_id` followed by all labels (batch, length) but the last; -100 becomes `pad_token_id`.
 
     Raises:
-        ValueError: the config has no such ids.
+        ValueError: one of these ids is None in the config.
     """
     for name in ("decoder_start_token_id", "pad_token_id"):
         if getattr(config, name) is None:
             raise ValueError(
-                f"`{name}` is None in the model's config, but the decoder's input is made from the labels with it. "
+                f"`{name}` is None in the model's config, but the decoder's input is made of the labels and it. "
                 f"Set `model.config.{name}`, or pass `decoder_input_ids`."
             )
     start = labels.new_full((labels.shape[0], 1), config.decoder_start_token_id)
@@ -67,9 +67,15 @@ def shift_right(config: PreTrainedConfig, labels: torch.LongTensor) -> torch.Lon
 def check_inputs(
     config: PreTrainedConfig, inputs_embeds_given: bool, input_ids: torch.Tensor | None, vocabulary: int | nn.Module
 ) -> None:
-    """Raise ValueError unless exactly one input is given and its ids are in the vocabulary, a size or an embedding.
+    """Raise ValueError unless exactly one input is given and all ids are within the vocabulary.
 
-    The ids are read on the CPU only: on an accelerator the look would wait for the device at each step.
+    Ids are read on the CPU only: on an accelerator, each check would wait for the device.
+
+    Args:
+        config: the model's configuration.
+        inputs_embeds_given: whether `inputs_embeds` was given.
+        input_ids: (batch, length), or None.
+        vocabulary: the number of tokens, or the embedding module.
     """
     if (input_ids is not None) == inputs_embeds_given:
         raise ValueError("You must specify exactly one of `input_ids` or `inputs_embeds` (or their `decoder_` forms).")

@@ -1,5 +1,5 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Which models an IncrementalDecoder can stand in for: those of which it knows every class, child and attribute."""
+"""The models whose `forward` an IncrementalDecoder can replace: every class, child and attribute must be known."""
 
 import torch
 from torch import nn
@@ -19,7 +19,7 @@ LINEAR, NORM, EMBEDDING = {nn.Linear}, {nn.LayerNorm, nn.Identity}, {nn.Embeddin
 ACTIVATIONS = {entry[0] if isinstance(entry, tuple) else entry for entry in ACT2CLS.values()}
 SAME_IN_TRAINING = LINEAR | NORM | EMBEDDING | ACTIVATIONS | {nn.ModuleList}
 
-# the children of each module, and the classes they may have
+# each module's children, with the classes that they may have
 ATTENTION = {"q_proj": LINEAR, "k_proj": LINEAR, "v_proj": LINEAR, "o_proj": LINEAR}
 FEED_FORWARD = {"fc1": LINEAR, "activation": ACTIVATIONS, "fc2": LINEAR}
 LAYER = {
@@ -37,7 +37,7 @@ DECODER = {
 }
 GPT = DECODER | {"embed_norm": NORM}
 
-# what the modules, transformers' loop and the decoder call of torch
+# the functions of torch that the modules, transformers' loop and the decoder call
 TORCH_FUNCTIONS = {
     torch: ("argmax", "cat", "embedding", "layer_norm", "matmul", "topk"),
     nn.functional: ("embedding", "layer_norm", "linear", "log_softmax", "scaled_dot_product_attention", "softmax"),
@@ -50,10 +50,10 @@ remember(EncoderDecoderCache, DynamicCache, DynamicLayer, also={"update", "get_s
 
 
 def can_decode_incrementally(model: ScratchPreTrainedModel, cache: Cache | None) -> bool:
-    """Whether an IncrementalDecoder computes what the model's `forward` with a cache of this kind would.
+    """Whether an IncrementalDecoder computes the same as the model's `forward` with this kind of cache.
 
-    It does so on a CPU, in float32 or float64, with "sdpa" and a DynamicCache. Anything it does not know is left to
-    the model's own `forward`: a subclass, a hook, a patch, an adapter, a shard, a quantised weight, dropout left on.
+    It does on a CPU, in float32 or float64, with "sdpa" attention and a DynamicCache. Anything unknown makes it False:
+    a subclass, a hook, a patch, an adapter, a shard, a quantised weight, dropout that is still on.
     """
     is_cross = model.config.is_encoder_decoder
     classes = vars(type(model)).get("decoded_classes", (None, None))
@@ -102,7 +102,7 @@ def _is_known_layer(layer: nn.Module, index: int, is_cross: bool) -> bool:
 def _is_known_attention(attention: MultiHeadAttention, layer_idx: int) -> bool:
     if not _has_children(attention, ATTENTION):
         return False
-    projections = (attention.q_proj, attention.k_proj, attention.v_proj)  # the decoder joins them into one
+    projections = (attention.q_proj, attention.k_proj, attention.v_proj)  # the decoder joins them into one product
     return (
         attention.config._attn_implementation == "sdpa"
         and attention.layer_idx == layer_idx
@@ -114,7 +114,7 @@ def _is_known_attention(attention: MultiHeadAttention, layer_idx: int) -> bool:
 
 
 def _is_torch_unpatched() -> bool:
-    """Whether torch's functions are its own, with no mode of the user's (TorchFunctionMode) that changes them."""
+    """Whether torch's functions are unpatched, and no mode of the user (TorchFunctionMode) intercepts them."""
     return (
         all(getattr(file, name) is function for file, name, function in TORCH_ORIGINALS)
         and not torch._C._len_torch_dispatch_stack()

@@ -1,7 +1,7 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 """ScratchGPT: the decoder half of "Attention Is All You Need", with nothing to cross-attend to (Radford et al. 2018).
 
-A token's way: `embed_tokens` + `embed_positions` -> `ScratchGPTLayer` x N -> `norm` -> `lm_head` -> logits.
+The path of a token: `embed_tokens` + `embed_positions` -> `ScratchGPTLayer` x N -> `norm` -> `lm_head` -> logits.
 """
 
 import torch
@@ -53,7 +53,7 @@ class ScratchGPTLayer(ResidualLayer):
 
 
 class ScratchGPTPreTrainedModel(ScratchPreTrainedModel):
-    """What transformers may do with the model."""
+    """What transformers needs to know about the family."""
 
     config: ScratchGPTConfig
     auto_map = {
@@ -101,17 +101,20 @@ class ScratchGPTModel(ScratchGPTPreTrainedModel):
         """Run the stack.
 
         Args:
-            input_ids: (batch, length) token ids; or `inputs_embeds`: (batch, length, hidden_size).
-            attention_mask: (batch, past + length), 0 on padding; or a 4-d mask, which is used as it is.
-            position_ids: (batch, length). Default: 0, 1, ... on from the cache. Positions that start again at 0 mark
-                packed sequences, which then do not see each other (no mask and no cache given).
+            input_ids: token ids (batch, length).
+            attention_mask: (batch, past + length), 0 on padding; or a 4-d mask, which is used unchanged.
+            position_ids: (batch, length). Default: 0, 1, ... continued from the cache. Where positions start again at
+                0, a packed sequence begins; without a mask and a cache, packed sequences do not attend to each other.
             past_key_values: a `Cache` with the earlier tokens.
+            inputs_embeds: (batch, length, hidden_size), in place of `input_ids`.
+            use_cache: return the cache. Default: the configuration's.
 
         Returns:
             `last_hidden_state` (batch, length, hidden_size) and the cache.
 
         Raises:
-            ValueError: an id outside the vocabulary, more tokens than positions, both or neither input.
+            ValueError: an id is outside the vocabulary, there are more tokens than positions, or both or neither of
+                `input_ids` and `inputs_embeds` are given.
         """
         check_inputs(self.config, inputs_embeds is not None, input_ids, self.config.vocab_size)
         if inputs_embeds is None:
@@ -170,18 +173,18 @@ class ScratchGPTForCausalLM(ScratchGPTPreTrainedModel, ScratchGenerationMixin):
         skip_logits: bool = False,
         **kwargs: Unpack[ScratchKwargs],
     ) -> CausalLMOutputWithPast:
-        """Predict the next token at each position. Arguments beyond these are those of `ScratchGPTModel`.
+        """Predict the next token at each position. The other arguments are those of `ScratchGPTModel`.
 
         Args:
-            labels: (batch, length), usually `input_ids` themselves: the shift by one is done here; -100 is ignored.
-            logits_to_keep: how many last positions to compute logits for (0: all), or their indices.
-            skip_logits: with labels, compute the loss piece by piece and return no logits: less memory and time.
-            num_items_in_batch: the loss is the sum over tokens divided by this; without it, the mean.
-            label_smoothing: how much of each label is spread over the vocabulary (section 5.4). Default: 0.
-            r_drop_alpha: the weight of R-Drop's divergence, see `linear_cross_entropy`. Default: 0.
+            labels: (batch, length), usually `input_ids` itself: they are shifted here. -100 is ignored.
+            logits_to_keep: number of last positions to compute logits for (0: all), or their indices.
+            skip_logits: with labels, compute the loss block by block and return no logits, in less memory and time.
+            num_items_in_batch: the loss is the sum over tokens divided by this. Default: the number of labels.
+            label_smoothing: see `ScratchKwargs`.
+            r_drop_alpha: see `ScratchKwargs`.
 
         Returns:
-            `loss` in nats a token, `logits` (batch, kept length, vocab_size) unless skipped, and the cache.
+            `loss` in nats per token, `logits` (batch, kept length, vocab_size) unless skipped, and the cache.
         """
         skip_logits, loss_kwargs = self.take_loss_kwargs(skip_logits, kwargs)
         outputs = self.model(
@@ -210,8 +213,8 @@ class ScratchGPTForCausalLM(ScratchGPTPreTrainedModel, ScratchGenerationMixin):
         )
 
 
-# Trainer's label smoothing shifts the labels, and the text-generation pipeline keeps quiet, only for classes named in
-# this table; `AutoModelForCausalLM.register` does not write it
+# Trainer's label smoothing shifts the labels only for classes in this table, and the text-generation pipeline warns of
+# all others. `AutoModelForCausalLM.register` does not write to it.
 MODEL_FOR_CAUSAL_LM_MAPPING_NAMES["scratch_gpt"] = "ScratchGPTForCausalLM"
 
 __all__ = ["ScratchGPTForCausalLM", "ScratchGPTModel", "ScratchGPTPreTrainedModel"]

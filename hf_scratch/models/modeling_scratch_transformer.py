@@ -1,9 +1,9 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 """ScratchTransformer: the encoder-decoder of "Attention Is All You Need" (Vaswani et al. 2017), figure 1.
 
-A source token's way: `encoder.embed_tokens` + `encoder.embed_positions` -> `ScratchTransformerEncoderLayer` x N. A
-target token's: `decoder.embed_tokens` + `decoder.embed_positions` -> `ScratchTransformerDecoderLayer` x N, each of
-which looks at the encoder's output -> `lm_head` -> logits.
+The path of a source token: `encoder.embed_tokens` + `encoder.embed_positions` -> `ScratchTransformerEncoderLayer` x N.
+The path of a target token: `decoder.embed_tokens` + `decoder.embed_positions` -> `ScratchTransformerDecoderLayer` x N,
+each of which attends to the encoder's output -> `lm_head` -> logits.
 """
 
 import math
@@ -62,7 +62,7 @@ class ScratchTransformerEncoderLayer(ResidualLayer):
 
 
 class ScratchTransformerDecoderLayer(ResidualLayer):
-    """Masked self-attention, attention over the encoder's output, then feed-forward (section 3.1)."""
+    """Causal self-attention, attention over the encoder's output, then feed-forward (section 3.1)."""
 
     def __init__(self, config: ScratchTransformerConfig, layer_idx: int):
         super().__init__(config.norm_first, config.dropout)
@@ -102,7 +102,7 @@ class ScratchTransformerDecoderLayer(ResidualLayer):
 
 
 class ScratchTransformerPreTrainedModel(ScratchPreTrainedModel):
-    """Initial weights and what transformers may do with the model."""
+    """What transformers needs to know about the family, and the initial weights."""
 
     config: ScratchTransformerConfig
     auto_map = {
@@ -123,21 +123,21 @@ class ScratchTransformerPreTrainedModel(ScratchPreTrainedModel):
         return shift_right(self.config, labels)
 
     def resize_token_embeddings(self, *args, **kwargs) -> nn.Embedding:
-        """Resize the source embedding, and with it a shared target embedding and head. Arguments as transformers'."""
+        """Resize the source embedding, and a target embedding and head that share it. Arguments as in transformers."""
         resized = super().resize_token_embeddings(*args, **kwargs)
         if self.config.share_encoder_decoder_embeddings:
             self.config.decoder_vocab_size = self.config.vocab_size
         return resized
 
     def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:
-        # transformers ties nothing unless `tie_word_embeddings`; sharing source and target is a choice of its own
+        # without `tie_word_embeddings` transformers ties nothing; source and target may still share an embedding
         if all_submodels:
             return super().get_expanded_tied_weights_keys(all_submodels=True)
         return dict(self._tied_weights_keys or {})
 
 
 class ScratchTransformerStack(ScratchTransformerPreTrainedModel):
-    """What encoder and decoder have in common: embeddings with positions, N layers, a last LayerNorm if pre-norm."""
+    """The common part of encoder and decoder: embeddings with positions, N layers, with pre-norm a last LayerNorm."""
 
     _fsdp_plan = PreTrainedConfig.base_model_fsdp_plan
 
@@ -152,7 +152,7 @@ class ScratchTransformerStack(ScratchTransformerPreTrainedModel):
         self.norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps) if config.norm_first else nn.Identity()
         self.gradient_checkpointing = False
         self.post_init()
-        self._tp_plan = {}  # the config's plan names modules as the whole model does: not once more for each stack
+        self._tp_plan = {}  # the config's plan uses whole-model names, so clear each stack's copy
 
     def embed(
         self,
@@ -188,7 +188,13 @@ class ScratchTransformerEncoder(ScratchTransformerStack):
         inputs_embeds: torch.FloatTensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutput:
-        """Source ids (batch, source length) and their mask, 0 on padding, to `last_hidden_state` (..., d_model)."""
+        """Encode source ids (batch, source length) to `last_hidden_state` (batch, source length, d_model).
+
+        Args:
+            input_ids: (batch, source length).
+            attention_mask: the same shape, 0 on padding.
+            inputs_embeds: (batch, source length, d_model), in place of `input_ids`.
+        """
         hidden_states = self.embed(input_ids, inputs_embeds)
         mask = create_bidirectional_mask(self.config, hidden_states, attention_mask)
         for layer in self.layers:
@@ -223,11 +229,17 @@ class ScratchTransformerDecoder(ScratchTransformerStack):
         use_cache: bool | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPastAndCrossAttentions:
-        """Target ids (batch, target length) and the encoder's output to `last_hidden_state` (..., d_model).
+        """Decode target ids (batch, target length) to `last_hidden_state` (batch, target length, d_model).
 
         Args:
-            attention_mask: (batch, past + target length), 0 on padding; the causal order is added to it.
-            encoder_hidden_states: (batch, source length, d_model); encoder_attention_mask: (batch, source length).
+            input_ids: (batch, target length).
+            attention_mask: (batch, past + target length), 0 on padding; the causal order is added here.
+            encoder_hidden_states: (batch, source length, d_model).
+            encoder_attention_mask: (batch, source length), 0 on padding.
+            position_ids: (batch, target length). Default: 0, 1, ... continued from the cache.
+            past_key_values: an `EncoderDecoderCache` with the earlier tokens and the source.
+            inputs_embeds: (batch, target length, d_model), in place of `input_ids`.
+            use_cache: return the cache. Default: the configuration's.
         """
         if use_cache and past_key_values is None:
             past_key_values = EncoderDecoderCache(DynamicCache(config=self.config), DynamicCache(config=self.config))
@@ -251,7 +263,7 @@ class ScratchTransformerDecoder(ScratchTransformerStack):
             hidden_states = layer(
                 hidden_states,
                 causal_mask,
-                encoder_hidden_states,  # positional, as gradient checkpointing asks
+                encoder_hidden_states,  # positional: gradient checkpointing needs it so
                 cross_mask,
                 past_key_values=past_key_values,
                 use_cache=use_cache,
@@ -299,16 +311,23 @@ class ScratchTransformerModel(ScratchTransformerPreTrainedModel):
         """Run both stacks.
 
         Args:
-            input_ids: (batch, source length); attention_mask: the same shape, 0 on padding.
-            decoder_input_ids: (batch, target length). Default, if the embedding is shared: the source shifted right.
-            encoder_outputs: what the encoder gave before; the source is then not encoded again.
+            input_ids: (batch, source length).
+            attention_mask: (batch, source length), 0 on padding.
+            decoder_input_ids: (batch, target length). Default with a shared embedding: the source, shifted right.
+            decoder_attention_mask: (batch, past + target length), 0 on padding.
+            encoder_outputs: the encoder's output of an earlier call; the source is then not encoded again.
+            past_key_values: an `EncoderDecoderCache` with the earlier target tokens and the source.
+            inputs_embeds: (batch, source length, d_model), in place of `input_ids`.
+            decoder_inputs_embeds: (batch, target length, d_model), in place of `decoder_input_ids`.
             decoder_position_ids: (batch, target length), for targets that are padded on the left.
+            use_cache: return the cache. Default: the configuration's.
 
         Returns:
             `last_hidden_state` (batch, target length, d_model), `encoder_last_hidden_state`, and the cache.
 
         Raises:
-            ValueError: an id outside the vocabulary, more tokens than positions, both or neither input.
+            ValueError: an id is outside the vocabulary, there are more tokens than positions, or both or neither of
+                ids and embeddings are given.
         """
         if encoder_outputs is None:
             encoder_outputs = self.encoder(
@@ -351,7 +370,7 @@ class ScratchTransformerForConditionalGeneration(ScratchTransformerPreTrainedMod
 
     def __init__(self, config: ScratchTransformerConfig):
         super().__init__(config)
-        # decoder_input_ids are shifted: the loss that the class name alone would choose shifts the labels once more
+        # not the loss that the class name implies: it shifts labels, but `decoder_input_ids` are shifted already
         self.loss_type = "ForMaskedLM"
         if config.tie_word_embeddings:
             source = "encoder" if config.share_encoder_decoder_embeddings else "decoder"
@@ -363,7 +382,7 @@ class ScratchTransformerForConditionalGeneration(ScratchTransformerPreTrainedMod
     def _resize_token_embeddings(self, *args, **kwargs) -> nn.Embedding:
         if self.config.share_encoder_decoder_embeddings:
             return super()._resize_token_embeddings(*args, **kwargs)
-        return self.model._resize_token_embeddings(*args, **kwargs)  # the source's alone, not the head
+        return self.model._resize_token_embeddings(*args, **kwargs)  # the source's only, without the head
 
     def resize_decoder_token_embeddings(self, new_num_tokens: int) -> nn.Embedding:
         """Resize the target embedding and the head, where the target has a vocabulary of its own."""
@@ -393,19 +412,19 @@ class ScratchTransformerForConditionalGeneration(ScratchTransformerPreTrainedMod
         skip_logits: bool = False,
         **kwargs: Unpack[ScratchKwargs],
     ) -> Seq2SeqLMOutput:
-        """Predict each target token. Arguments beyond these are those of `ScratchTransformerModel`.
+        """Predict each target token. The other arguments are those of `ScratchTransformerModel`.
 
         Args:
             labels: (batch, target length), the target with its end token and without a start token; -100 is ignored.
-                `decoder_input_ids` are made from them when not given.
-            logits_to_keep: how many last positions to compute logits for (0: all), or their indices.
-            skip_logits: with labels, compute the loss piece by piece and return no logits: less memory and time.
-            num_items_in_batch: the loss is the sum over tokens divided by this; without it, the mean.
-            label_smoothing: how much of each label is spread over the vocabulary (section 5.4). Default: 0.
-            r_drop_alpha: the weight of R-Drop's divergence, see `linear_cross_entropy`. Default: 0.
+                By default, `decoder_input_ids` are made of them.
+            logits_to_keep: number of last positions to compute logits for (0: all), or their indices.
+            skip_logits: with labels, compute the loss block by block and return no logits, in less memory and time.
+            num_items_in_batch: the loss is the sum over tokens divided by this. Default: the number of labels.
+            label_smoothing: see `ScratchKwargs`.
+            r_drop_alpha: see `ScratchKwargs`.
 
         Returns:
-            `loss` in nats a token, `logits` (batch, kept length, decoder_vocab_size) unless skipped, and the cache.
+            `loss` in nats per token, `logits` (batch, kept length, decoder_vocab_size) unless skipped, and the cache.
         """
         skip_logits, loss_kwargs = self.take_loss_kwargs(skip_logits, kwargs)
         if labels is not None:

@@ -1,8 +1,8 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Whether calling a module runs the code of its class and nothing else: no hook, patch, adapter or shard.
+"""Whether a call of a module runs the code of its class and nothing else: no hook, patch, adapter or shard.
 
-The incremental decoder and the loss without logits read weights instead of calling modules. Both ask here first, and
-call the modules when anything is unknown.
+The incremental decoder and the loss without logits read weights instead of calling modules. Both check here first,
+and call the modules if anything is unknown.
 """
 
 import sys
@@ -17,7 +17,7 @@ from transformers import modeling_utils
 from transformers.generation import GenerationMixin
 from transformers.utils import output_capturing
 
-# what a call of any module runs; `generate` also looks for `_reorder_cache`, which no class of ours has
+# what runs when a module is called; `generate` also looks for `_reorder_cache`, which none of our classes has
 _CALL = {
     "forward",
     "__call__",
@@ -28,32 +28,32 @@ _CALL = {
     "_reorder_cache",
 }
 
-_NOT_COMPUTING = {"generate", "__init__"}  # to wrap these changes nothing that is computed
+_NOT_COMPUTING = {"generate", "__init__"}  # wrapping these does not change what is computed
 
 
 class _Original(NamedTuple):
-    functions: dict[str, object]  # what runs, by name, as imported
-    owners: tuple[ModuleType | type, ...]  # its bases, and the files of this package that define them
-    reserved: frozenset[str]  # methods and weights: an instance attribute of such a name would replace them
+    functions: dict[str, object]  # the functions that run, by name, as imported
+    owners: tuple[ModuleType | type, ...]  # its base classes, and the files of this package that define them
+    reserved: frozenset[str]  # names of methods and weights: an instance attribute of that name would replace them
 
 
 _ORIGINALS: dict[type, _Original] = {}
-# the functions that each file uses and each base defines, which a subclass may override and call, as imported
+# the functions that each file uses and each base class defines, as imported
 _OWNED: dict[ModuleType | type, dict[str, object]] = {}
 
 
 def remember(*classes: type, also: Collection[str] = ()) -> None:
-    """Note the classes' functions as they are now; a different one later is a patch.
+    """Record the functions of classes as they are now. A function that differs later is a patch.
 
-    For classes of this package and `generate()`'s loop, all methods count, and all functions that their files use. For
-    others, what a call of a module runs counts, and the methods named in `also`.
+    Of classes of this package and of `generate()`'s loop, all methods are recorded, and all functions that their files
+    use. Of other classes, only what a call runs, and the methods named in `also`.
     """
-    package = __name__.rpartition(".")[0]  # with `trust_remote_code`, the folder of the copied files
+    package = __name__.rpartition(".")[0]  # with `trust_remote_code`: the package of the copied files
     for cls in classes:
         own_bases = [base for base in cls.__mro__ if base.__module__.rpartition(".")[0] == package]
         names = _CALL.union(also) if issubclass(cls, nn.Module) else set(also)
         if not own_bases and not all(_is_defined_by(cls, name) for name in names):
-            continue  # patched before this package was imported
+            continue  # it was patched before this package was imported
         bases = [*own_bases, GenerationMixin] if issubclass(cls, GenerationMixin) else own_bases
         owners = (*bases, *{sys.modules[base.__module__] for base in own_bases})
         for owner in owners:
@@ -68,10 +68,10 @@ def remember(*classes: type, also: Collection[str] = ()) -> None:
 
 
 def are_unmodified(modules: Collection[nn.Module]) -> bool:
-    """Whether each module has a remembered class, and neither it nor its class was patched or given a hook.
+    """Whether each module has a recorded class, and neither the module nor its class has a patch or a hook.
 
-    Two hooks of transformers' own, which stay on a model after their first use, are allowed while they are idle: those
-    that record hidden states and attentions, and those of gradient checkpointing.
+    Two kinds of hooks stay on a model after transformers has used them once. They are allowed while idle: those that
+    record hidden states and attentions, and those of gradient checkpointing.
     """
     return (
         not (torch_module._global_forward_hooks or torch_module._global_forward_pre_hooks)
@@ -82,7 +82,7 @@ def are_unmodified(modules: Collection[nn.Module]) -> bool:
 
 
 def is_original(cls: type) -> bool:
-    """Whether the class was remembered and has the same functions as then."""
+    """Whether the class was recorded and still has the same functions."""
     original = _ORIGINALS.get(cls)
     return (
         original is not None
@@ -92,8 +92,12 @@ def is_original(cls: type) -> bool:
 
 
 def are_dense(modules: Iterable[nn.Module], device: torch.device, dtype: torch.dtype | None = None) -> bool:
-    """Whether all weights of the modules, not of their children, are dense, on that device and in that dtype (None:
-    any): no shards, no quantised or sparse tensors.
+    """Whether the modules' own weights are dense tensors, not shards, quantised or sparse.
+
+    Args:
+        modules: their children are not included.
+        device: the device that all weights must be on.
+        dtype: the dtype that all weights must have. Default: any floating-point dtype.
     """
     return all(
         type(tensor) in (nn.Parameter, torch.Tensor)
@@ -128,9 +132,9 @@ def _has_no_patch(module: nn.Module) -> bool:
 
 
 def _changes_nothing(hook: Callable) -> bool:
-    """Whether it is one of the two hooks that transformers leaves on a model, and idle."""
+    """Whether a hook is one of the two kinds that transformers leaves on a model, and idle."""
     file = getattr(hook, "__globals__", None)
-    if file is vars(modeling_utils):  # after gradient checkpointing; it only sets `requires_grad`
+    if file is vars(modeling_utils):  # left by gradient checkpointing; it only sets `requires_grad`
         return hook.__name__ == "make_inputs_require_grads" and not torch.is_grad_enabled()
     collector = getattr(output_capturing, "_active_collector", None)  # None while no outputs are recorded
     return file is vars(output_capturing) and collector is not None and collector.get() is None
