@@ -171,7 +171,7 @@ class ScratchGenerationMixin(GenerationMixin):
     def _start_decoder(
         self, input_ids: torch.LongTensor, generation_config: GenerationConfig, num_beams: int, **model_kwargs
     ) -> tuple[IncrementalDecoder, torch.Tensor] | None:
-        """A decoder that has read the prompts, and the next logits (batch, vocabulary); None for transformers' loop."""
+        """A decoder that has read the prompts, with the next logits (batch, vocabulary); None: it cannot be used."""
         known = {"attention_mask", "position_ids", "past_key_values", "use_cache", "encoder_outputs", "logits_to_keep"}
         longest = self.config.max_position_embeddings
         if generation_config.max_length <= longest + 1:

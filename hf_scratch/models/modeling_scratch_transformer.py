@@ -188,13 +188,7 @@ class ScratchTransformerEncoder(ScratchTransformerStack):
         inputs_embeds: torch.FloatTensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutput:
-        """Encode source ids (batch, source length) to `last_hidden_state` (batch, source length, d_model).
-
-        Args:
-            input_ids: (batch, source length).
-            attention_mask: the same shape, 0 on padding.
-            inputs_embeds: (batch, source length, d_model), in place of `input_ids`.
-        """
+        """Encode `input_ids` (batch, source length), masked by 0 on padding, to (batch, source length, d_model)."""
         hidden_states = self.embed(input_ids, inputs_embeds)
         mask = create_bidirectional_mask(self.config, hidden_states, attention_mask)
         for layer in self.layers:
@@ -232,14 +226,11 @@ class ScratchTransformerDecoder(ScratchTransformerStack):
         """Decode target ids (batch, target length) to `last_hidden_state` (batch, target length, d_model).
 
         Args:
-            input_ids: (batch, target length).
             attention_mask: (batch, past + target length), 0 on padding; the causal order is added here.
             encoder_hidden_states: (batch, source length, d_model).
             encoder_attention_mask: (batch, source length), 0 on padding.
             position_ids: (batch, target length). Default: 0, 1, ... continued from the cache.
             past_key_values: an `EncoderDecoderCache` with the earlier tokens and the source.
-            inputs_embeds: (batch, target length, d_model), in place of `input_ids`.
-            use_cache: return the cache. Default: the configuration's.
         """
         if use_cache and past_key_values is None:
             past_key_values = EncoderDecoderCache(DynamicCache(config=self.config), DynamicCache(config=self.config))
@@ -427,10 +418,9 @@ class ScratchTransformerForConditionalGeneration(ScratchTransformerPreTrainedMod
             `loss` in nats per token, `logits` (batch, kept length, decoder_vocab_size) unless skipped, and the cache.
         """
         skip_logits, loss_kwargs = self.take_loss_kwargs(skip_logits, kwargs)
-        if labels is not None:
-            use_cache = False
-            if decoder_input_ids is None and decoder_inputs_embeds is None:
-                decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
+        use_cache = False if labels is not None else use_cache
+        if labels is not None and decoder_input_ids is None and decoder_inputs_embeds is None:
+            decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
         outputs = self.model(
             input_ids=input_ids,
             attention_mask=attention_mask,
