@@ -142,7 +142,7 @@ class ScratchPreTrainedModel(PreTrainedModel):
                 hidden_states, self.lm_head, targets, num_items_in_batch=num_items, **loss_kwargs
             )
         vocab_size = getattr(self.config, "decoder_vocab_size", self.config.vocab_size)
-        return self.loss_function(logits=logits, labels=labels, vocab_size=vocab_size, **kwargs)
+        return self.loss_function(logits=logits, labels=labels.contiguous(), vocab_size=vocab_size, **kwargs)
 
     def save_pretrained(self, save_directory: str | os.PathLike, is_main_process: bool = True, *args, **kwargs):
         """Save like any transformers model, with the code beside the weights, for `trust_remote_code=True`."""
