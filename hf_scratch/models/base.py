@@ -49,7 +49,14 @@ class ScratchPreTrainedModel(PreTrainedModel):
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module):
-        super()._init_weights(module)  # normal weights, zero biases and padding rows, unit LayerNorms
+        initializer, has_matrix = self.config.initializer, isinstance(module, nn.Linear | nn.Embedding)
+        if has_matrix and initializer in ("torch", "xavier_uniform_all"):
+            module.reset_parameters()  # torch's own; while a checkpoint is loaded, transformers guards what it calls
+        else:
+            super()._init_weights(module)  # normal weights, zero biases and padding rows, unit LayerNorms
+        is_xavier = initializer == "xavier_uniform" and isinstance(module, nn.Linear)
+        if is_xavier or (has_matrix and initializer == "xavier_uniform_all"):
+            init.xavier_uniform_(module.weight)
         if isinstance(module, SinusoidalPositionalEmbedding):
             init.copy_(module.weight, module.make_table())
 

@@ -89,6 +89,9 @@ def check_choice(config: PreTrainedConfig, name: str, choices: tuple) -> None:
         raise ValueError(f"`{name}` must be {' or '.join(map(repr, choices))}, got {getattr(config, name)!r}.")
 
 
+INITIALIZERS = ("normal", "xavier_uniform", "xavier_uniform_all", "torch")
+
+
 def check_scale(config: PreTrainedConfig, *names: str) -> None:
     """Raise ValueError unless the fields are greater than 0 and at most 1; nan is refused too."""
     for name in names:  # transformers 5.17's `interval` ignores a lower bound of 0

@@ -5,6 +5,7 @@ from huggingface_hub.dataclasses import strict
 from transformers.utils.type_validators import activation_fn_key, positive_int_field, probability
 
 from .configuration_base import (
+    INITIALIZERS,
     ScratchConfig,
     check_choice,
     check_derived,
@@ -45,7 +46,12 @@ class ScratchGPTConfig(ScratchConfig):
         embedding_dropout: dropout on the embeddings.
         hidden_dropout: dropout on each sub-layer's output.
         attention_dropout: dropout on the attention weights.
-        initializer_range: standard deviation of the initial weights.
+        initializer_range: standard deviation of the initial weights, for the initializer "normal".
+        initializer: how weights are drawn, one of
+            "normal": N(0, initializer_range), with zero biases;
+            "xavier_uniform": Glorot and Bengio 2010 for linear layers, with zero biases; "normal" for embeddings;
+            "xavier_uniform_all": the same for every matrix, with torch's own biases (annotated-seq2seq);
+            "torch": torch's own linear layers and embeddings (articles that say nothing).
         use_cache: return keys and values for generation. Always False with `is_causal=False`.
         tie_word_embeddings: the head uses the token embedding's weight.
         pad_token_id: an id within the vocabulary, or None.
@@ -93,6 +99,7 @@ class ScratchGPTConfig(ScratchConfig):
     hidden_dropout: float | int = probability(default=0.0)
     attention_dropout: float | int = probability(default=0.0)
     initializer_range: float = 0.02
+    initializer: str = "normal"
     use_cache: bool = True
     tie_word_embeddings: bool = True
     pad_token_id: int | None = None
@@ -112,6 +119,7 @@ class ScratchGPTConfig(ScratchConfig):
         """Check the fields together; `@strict` calls this after each of them is checked alone."""
         check_derived(self, "intermediate_size")
         check_choice(self, "position_embedding_type", ("learned", "sinusoidal"))
+        check_choice(self, "initializer", INITIALIZERS)
         check_choice(self, "is_encoder_decoder", (False,))
         check_scale(self, "layer_norm_eps", "initializer_range")
         check_token_ids(self, ("pad_token_id", "bos_token_id", "eos_token_id"), self.vocab_size)

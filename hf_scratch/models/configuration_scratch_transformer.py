@@ -5,6 +5,7 @@ from huggingface_hub.dataclasses import strict
 from transformers.utils.type_validators import activation_fn_key, positive_int_field, probability
 
 from .configuration_base import (
+    INITIALIZERS,
     ScratchConfig,
     check_aliases,
     check_choice,
@@ -51,9 +52,14 @@ class ScratchTransformerConfig(ScratchConfig):
         dropout: dropout on the embeddings and on each sub-layer's output (section 5.4).
         attention_dropout: dropout on the attention weights.
         activation_dropout: dropout inside the feed-forward network.
-        init_std: standard deviation of the initial embeddings, and with `initializer="normal"` of all weights.
+        init_std: standard deviation of the initial embeddings, and with `initializer="normal"` of all weights. The
+            initializers "xavier_uniform_all" and "torch" do not use it.
             Default: 0.02 for "normal", else `d_model**-0.5`, so that scaled embeddings start with a deviation of 1.
-        initializer: "xavier_uniform" for the linear layers, or "normal".
+        initializer: how weights are drawn, one of
+            "normal": N(0, init_std), with zero biases;
+            "xavier_uniform": Glorot and Bengio 2010 for linear layers, with zero biases; "normal" for embeddings;
+            "xavier_uniform_all": the same for every matrix, with torch's own biases (annotated-seq2seq);
+            "torch": torch's own linear layers and embeddings (articles that say nothing).
         use_cache: return keys and values for generation.
         tie_word_embeddings: the head uses the target embedding's weight.
         pad_token_id: an id within both vocabularies, or None. Training needs it.
@@ -152,7 +158,7 @@ class ScratchTransformerConfig(ScratchConfig):
                 f"and `decoder_vocab_size` is {self.decoder_vocab_size}. Set it to False, or make the two equal."
             )
         check_choice(self, "position_embedding_type", ("learned", "sinusoidal"))
-        check_choice(self, "initializer", ("xavier_uniform", "normal"))
+        check_choice(self, "initializer", INITIALIZERS)
         check_choice(self, "is_encoder_decoder", (True,))
         check_scale(self, "layer_norm_eps", "init_std")
         check_token_ids(self, ("pad_token_id",), min(self.vocab_size, self.decoder_vocab_size))

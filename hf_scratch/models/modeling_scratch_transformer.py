@@ -10,7 +10,6 @@ import math
 
 import torch
 from torch import nn
-from transformers import initialization as init
 from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
@@ -102,7 +101,7 @@ class ScratchTransformerDecoderLayer(ResidualLayer):
 
 
 class ScratchTransformerPreTrainedModel(ScratchPreTrainedModel):
-    """What transformers needs to know about the family, and the initial weights."""
+    """What transformers needs to know about the family."""
 
     config: ScratchTransformerConfig
     auto_map = {
@@ -111,12 +110,6 @@ class ScratchTransformerPreTrainedModel(ScratchPreTrainedModel):
         "AutoModelForSeq2SeqLM": "modeling_scratch_transformer.ScratchTransformerForConditionalGeneration",
     }
     _no_split_modules = ["ScratchTransformerEncoderLayer", "ScratchTransformerDecoderLayer"]
-
-    @torch.no_grad()
-    def _init_weights(self, module: nn.Module):
-        super()._init_weights(module)  # "normal": N(0, init_std)
-        if isinstance(module, nn.Linear) and self.config.initializer == "xavier_uniform":
-            init.xavier_uniform_(module.weight)
 
     def prepare_decoder_input_ids_from_labels(self, labels: torch.LongTensor) -> torch.LongTensor:
         """Labels (batch, length) shifted right behind `decoder_start_token_id`; -100 becomes `pad_token_id`."""
