@@ -72,6 +72,27 @@ def test_named_make_targets_exist(name):
     assert set(re.findall(r"\bmake ([a-z][\w-]*)", code)) <= targets
 
 
+@pytest.mark.parametrize("name", [name for name in READMES if not name.startswith("model_cards/scratch")])
+def test_names_in_prose_occur_in_the_code(name):
+    """Each `name_with_underscores` or `CamelCase` in backticks is a word, or the name, of some source file."""
+    files = {path.resolve() for folder in FOLDERS for path in ROOT.glob(f"{folder}/**/*")}
+    files = [path for path in files if path.suffix in (".py", ".yaml")]
+    words = set(re.findall(r"\w+", " ".join([path.stem + "\n" + path.read_text(encoding="utf-8") for path in files])))
+    prose = re.sub(r"^```.*?^```", "", READMES[name], flags=re.S | re.M)
+    named = re.findall(r"`((?:[A-Za-z]\w*\.)*[A-Za-z_]\w*)`", prose)
+    parts = {part for each in named for part in each.split(".") if "_" in part or re.search("[a-z][A-Z]", part)}
+    parts = {part for part in parts if "scratch_encoder" not in part}  # the example of a family to add
+    assert parts <= words, parts - words
+
+
+def test_the_tree_shows_each_part_of_the_package():
+    tree = READMES["README.md"].split("## Where things are")[1].split("```")[1]
+    package = tree.split("hf_scratch/\n")[1].split("\nscripts/")[0]
+    shown = {entry.rstrip("/") for entry in re.findall(r"(?<=  )\w+(?:/|\.py)(?=  )", package)}
+    parts = {path.name for path in (ROOT / "hf_scratch").iterdir() if path.is_dir() or path.suffix == ".py"}
+    assert shown == parts - {"__init__.py", "__pycache__"}
+
+
 def test_every_recipe_is_described_once_and_every_described_recipe_exists():
     recipes = {path.stem for path in (ROOT / "scripts" / "recipes").glob("*.yaml")}
     rows = re.findall(r"\| recipe \|.*?\n\n", READMES["scripts/README.md"], flags=re.S)
