@@ -2,6 +2,7 @@ import pytest
 from transformers import TrainingArguments
 
 from hf_scratch import ScratchGPTConfig, ScratchTransformerConfig
+from hf_scratch.recipes import parse_yaml
 from hf_scratch.training.arguments import LanguageModelArguments, ModelArguments
 from hf_scratch.training.parsing import parse_arguments, parse_overrides
 
@@ -83,10 +84,29 @@ def test_a_recipes_numbers_and_words_are_those_of_yaml_1_2(recipe):
     recipe.write_text(
         "learning_rate: 1e-3\nblock_size: 64.0\nsave_strategy: no\nrun_name: 7\n"
         "config_overrides:\n  layer_norm_eps: 1e-6\nlr_scheduler_kwargs: {}\nuse_cpu: true\n"
+        "hub_model_id: 2024-01-01\n"
     )
     (model_args, data_args, args), _ = parse_arguments(*TYPES, args=[str(recipe)])
     assert (args.learning_rate, data_args.block_size, args.save_strategy, args.run_name) == (1e-3, 64, "no", "7")
     assert model_args.config_overrides == {"layer_norm_eps": 1e-6}
+    assert args.hub_model_id == "2024-01-01"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: !!set {b}", "line 1: the tag !!set is not allowed"),
+        ("a: 1\nb: !!int c", "invalid literal for int"),
+        ("a: !!bool b", "'b' does not fit its tag"),
+        ("a: \x00", "the character at position 3"),
+        ("[" * 5000, "nested too deeply"),
+        ("a: 1\n---\na: 2", "line 2: but found another document"),
+        ("{a: 1}: 2", "line 1: found unhashable key"),
+    ],
+)
+def test_what_a_recipe_cannot_hold_is_named(text, message):
+    with pytest.raises(ValueError, match=message):
+        parse_yaml(text)
 
 
 @pytest.mark.parametrize(
