@@ -65,7 +65,7 @@ def _is_whole(value: object) -> bool:
         index(value)  # Python's integers, numpy's and a tensor of one
     except TypeError:
         return False
-    return True
+    return not isinstance(value, bool) and getattr(value, "dtype", None) != torch.bool
 
 
 def _list_token_ids(name: str, value: object) -> list[int]:
