@@ -118,11 +118,17 @@ def test_what_a_recipe_cannot_hold_is_named(text, message):
         (["--adam_beta2", "1"], "`adam_beta2` must be 0 or more, and below 1"),
         (["--save_steps", "-1"], "`save_steps` must be above 0"),
         (["--num_train_epochs", "0"], "nothing to train"),
+        (["--dataloader_num_workers", "-1"], "`dataloader_num_workers` must be 0 or more, got -1"),
+        (["--dataloader_num_workers", "1000000"], "`dataloader_num_workers` must be .* or less .*, got 1000000"),
+        (["--dataloader_num_workers", "1", "--dataloader_prefetch_factor", "0"], "`dataloader_prefetch_factor` must"),
+        (["--torch_compile_mode", "foo"], "`torch_compile_mode` is 'foo'; it must be one of default, "),
         (["--lr_scheduler_type", "cosine", "--lr_scheduler_kwargs", '{"cycles": 1}'], "`lr_scheduler_type` cosine: "),
         (["--lr_scheduler_kwargs", "cycles"], "`lr_scheduler_kwargs` must be JSON or a mapping"),
     ],
 )
-def test_a_number_out_of_its_range_is_named(flags, message, recipe):
+def test_a_number_out_of_its_range_is_named(flags, message, recipe, monkeypatch):
+    for name in ("ACCELERATE_DYNAMO_BACKEND", "ACCELERATE_DYNAMO_MODE"):
+        monkeypatch.setenv(name, "")  # restored at the end: `torch_compile` of TrainingArguments sets them
     with pytest.raises(ValueError, match=message):
         parse_arguments(*TYPES, args=[str(recipe), *flags])
 
