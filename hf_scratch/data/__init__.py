@@ -1,5 +1,5 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""From a dataset's name to tokenised rows."""
+"""Data sets: load them, take their columns, tokenise their rows, and order them into batches."""
 
 from .embedded import EMBEDDED, EmbeddedSet, make_multiplication, make_numbers, make_stories
 from .loading import load_splits

@@ -1,5 +1,5 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Loss, perplexity and bits per byte of a language model, and the accuracy of its answers."""
+"""A language model's loss, perplexity and bits per byte, and the accuracy of its answers."""
 
 import time
 from collections.abc import Sequence
