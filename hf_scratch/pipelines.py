@@ -67,11 +67,11 @@ class TranslationPipeline(Pipeline):
         Raises:
             ValueError: as for a call of the pipeline.
         """
-        inputs = list(inputs)
+        inputs, truncation = list(inputs), self._truncation(kwargs)
         for i, text in enumerate(inputs):
             self._check_text(text, i)
         if inputs:
-            self._check_lengths(inputs, self._truncation(kwargs), 0)
+            self._check_lengths(inputs, truncation, 0)
             order = sorted(range(len(inputs)), key=lambda i: len(inputs[i]))
             yield from zip(order, super().__call__(Subset(inputs, order), **kwargs), strict=True)
 

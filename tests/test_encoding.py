@@ -11,9 +11,10 @@ CODE = """
 import sys
 from pathlib import Path
 from hf_scratch.data import load_splits, take_texts
-from hf_scratch.evaluation import write_lines
+from hf_scratch.evaluation.translation import write_lines
+from hf_scratch.loading import load_tokenizer
 from hf_scratch.recipes import read_recipe
-from hf_scratch.tokenization import load_tokenizer, train_tokenizer
+from hf_scratch.tokenization import train_tokenizer
 
 folder = Path(sys.argv[1])
 assert sys.getfilesystemencoding() != "utf-8"
