@@ -1,5 +1,8 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Load models and tokenizers from folders, with one clear error where a file is missing, damaged or another's."""
+"""Load models and tokenizers; one clear error says which file of a folder is missing, damaged or another model's.
+
+Loading goes in one order: find the folder, check its files, then hand it to transformers.
+"""
 
 import json
 import logging
@@ -14,51 +17,53 @@ from .manifest import MANIFEST, DamagedFolderError, check_manifest
 
 logger = logging.getLogger(__name__)
 
+# transformers ignores a generation_config.json that it cannot read
+JSON_FILES = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
+              "special_tokens_map.json", "added_tokens.json", "vocab.json")  # fmt: skip
+TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "vocab.txt", "source.spm", "tokenizer.model", "spiece.model")
 
-def load_checkpoint(model_class, path: str, **kwargs) -> PreTrainedModel:
-    """`model_class.from_pretrained(path)`, with one clear error where a local folder cannot work.
+
+def find_folder(path: str | Path, argument: str | None = None) -> str | None:
+    """Tell a local folder from a Hub id.
 
     Args:
-        model_class: an Auto class.
-        path: a folder or a Hub id.
-        kwargs: go to `from_pretrained`.
+        path: a folder, in which "~" stands for the home folder, or a Hub id.
+        argument: the argument that gave the path, for the error.
+
+    Returns:
+        The folder's path, or None for a Hub id.
 
     Raises:
-        UserError: a folder with no model in it; a file that is missing, cut short or not what was saved; a model of
-            another kind than `model_class` loads.
+        UserError: there is no such folder, and the path cannot be a Hub id, since it begins with ".", "/" or "~".
     """
-    folder = Path(path).expanduser()
-    if path.startswith((".", "/", "~")) and not folder.is_dir():
-        raise UserError(f"{path!r} is not a folder.")
-    if folder.is_dir():
-        path = str(folder)
-        check_model_folder(folder)
-    config = AutoConfig.from_pretrained(path, cache_dir=kwargs.get("cache_dir"))
-    if type(config) not in model_class._model_mapping:
-        raise UserError(
-            f"{path!r} holds a {config.model_type!r} model, which {model_class.__name__} does not load. Translation "
-            "needs an encoder-decoder (scratch_transformer), language modelling a GPT (scratch_gpt)."
-        )
-    try:
-        return model_class.from_pretrained(path, **kwargs)
-    except RuntimeError as error:
-        if "ignore_mismatched_sizes" not in str(error):
-            raise
-        raise UserError(
-            f"The weights in {path!r} have other shapes than its config, or `config_overrides`, says: see the report "
-            "above. Sizes can only be chosen for a new model."
-        ) from error
+    folder = os.path.expanduser(path)
+    if os.path.isdir(folder):
+        return folder
+    if str(path).startswith((".", "/", "~")):
+        given = f"`{argument}` is {str(path)!r}, which" if argument else repr(str(path))
+        raise UserError(f"{given} is not a folder.")
+    return None
 
 
-def check_model_folder(folder: Path) -> None:
-    """Raise UserError unless `folder` holds a config, generation config and weights that can be read.
+def find_model(path: str | Path) -> str:
+    """Find a model's folder, as `find_folder` does, and check its files.
 
-    Where the folder has a manifest, all files that it lists must be what was saved.
+    A folder must hold a config, and its JSON files and safetensors must be whole. If it has a manifest, all files in
+    the manifest must be what was saved.
+
+    Returns:
+        The folder's path, or the Hub id unchanged.
+
+    Raises:
+        UserError: a file is missing, cut short or not what was saved; or see `find_folder`.
     """
-    if not (folder / "config.json").is_file():
-        raise UserError(f"{str(folder)!r} holds no model: there is no config.json in it.")
+    folder = find_folder(path)
+    if folder is None:
+        return str(path)
+    if not Path(folder, "config.json").is_file():
+        raise UserError(f"{folder!r} holds no model: there is no config.json in it.")
     check_json_files(folder)
-    for weights in folder.glob("*.safetensors"):
+    for weights in Path(folder).glob("*.safetensors"):
         try:
             with safe_open(weights, framework="pt"):
                 pass
@@ -68,97 +73,71 @@ def check_model_folder(folder: Path) -> None:
         check_manifest(folder)
     except DamagedFolderError as error:
         raise UserError(
-            f"{error}. Copy the folder again; or, if you changed it on purpose, remove {folder / MANIFEST}."
+            f"{error}. Copy the folder again; or, if you changed it on purpose, remove {Path(folder, MANIFEST)}."
         ) from error
+    return folder
 
 
-def load_first_model(model_class, model_args, config_overrides: dict) -> PreTrainedModel | None:
-    """The model that a training goes on from, `model_name_or_path`, with some fields of its config changed.
+def load_checkpoint(model_class, path: str | Path, **kwargs) -> PreTrainedModel:
+    """Load a model by `model_class.from_pretrained(path)`, after the checks of `find_model`.
 
     Args:
         model_class: an Auto class.
-        model_args: a script's `ModelArguments`.
-        config_overrides: fields of the model's config.
-
-    Returns:
-        The model, or None where a new one is to be made.
+        path: a folder or a Hub id.
+        kwargs: passed to `from_pretrained`.
 
     Raises:
-        UserError: as `load_checkpoint`.
+        UserError: `model_class` does not load this kind of model, the weights have other shapes than the config says,
+            or see `find_model`.
     """
-    if model_args.model_name_or_path is None:
-        return None
-    return load_checkpoint(
-        model_class,
-        model_args.model_name_or_path,
-        cache_dir=model_args.cache_dir,
-        attn_implementation=model_args.attn_implementation,
-        **config_overrides,
-    )
-
-
-# transformers ignores a generation_config.json that it cannot read
-JSON_FILES = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
-              "special_tokens_map.json", "added_tokens.json", "vocab.json")  # fmt: skip
-TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "vocab.txt", "source.spm", "tokenizer.model", "spiece.model")
+    found = find_model(path)
+    config = AutoConfig.from_pretrained(found, cache_dir=kwargs.get("cache_dir"))
+    if type(config) not in model_class._model_mapping:
+        raise UserError(
+            f"{found!r} holds a {config.model_type!r} model, which {model_class.__name__} does not load. Translation "
+            "needs an encoder-decoder (scratch_transformer), language modelling a GPT (scratch_gpt)."
+        )
+    try:
+        return model_class.from_pretrained(found, **kwargs)
+    except RuntimeError as error:
+        if "ignore_mismatched_sizes" not in str(error):
+            raise
+        raise UserError(
+            f"The weights in {found!r} have other shapes than its config, or `config_overrides`, says: see the report "
+            "above. Sizes can only be chosen for a new model."
+        ) from error
 
 
 def load_tokenizer(path: str | Path, **kwargs) -> PreTrainedTokenizerBase:
-    """`AutoTokenizer.from_pretrained(path)`, with one clear error where a local folder cannot work.
+    """Load a tokenizer by `AutoTokenizer.from_pretrained(path)`, after checks of its folder.
 
     Args:
-        path: a folder or a Hub id; kwargs go to `from_pretrained`.
+        path: a folder or a Hub id.
+        kwargs: passed to `from_pretrained`.
 
     Raises:
-        FileNotFoundError: a folder that is not there, or without a tokenizer.
-        ValueError: a file of the tokenizer, or `generation_config.json` beside it, that is not whole.
+        UserError: there is no such folder, it holds no tokenizer, a JSON file in it is not whole, or the tokenizer in
+            it cannot be loaded.
+        OSError: the Hub has no such tokenizer, or cannot be reached.
     """
-    path = os.path.expanduser(path)
-    folder = Path(path)
-    if path.startswith((".", "/", "~")) and not folder.is_dir():
-        raise FileNotFoundError(f"{path!r} is not a folder.")
-    if folder.is_dir():
-        check_json_files(path)
-        if not any((folder / name).is_file() for name in TOKENIZER_FILES):
-            raise FileNotFoundError(f"{path!r} holds no tokenizer: there is no tokenizer.json in it.")
+    folder = find_folder(path)
+    if folder is not None:
+        check_json_files(folder)
+        if not any(Path(folder, name).is_file() for name in TOKENIZER_FILES):
+            raise UserError(f"{folder!r} holds no tokenizer: there is no tokenizer.json in it.")
+    found = folder or str(path)
     try:
-        return AutoTokenizer.from_pretrained(path, **kwargs)
+        return AutoTokenizer.from_pretrained(found, **kwargs)
     except (ValueError, OSError, ImportError):
         raise
     except Exception as error:  # tokenizers raises Exception itself, transformers whatever a wrong file leads to
-        raise ValueError(f"The tokenizer in {path!r} cannot be loaded ({type(error).__name__}: {error}).") from error
+        raise UserError(f"The tokenizer in {found!r} cannot be loaded ({type(error).__name__}: {error}).") from error
 
 
-def load_first_tokenizer(model_args, checkpoint: str | None) -> PreTrainedTokenizerBase | None:
-    """The tokenizer that a training goes on with: the checkpoint's, `tokenizer_name`, or the first model's.
-
-    Args:
-        model_args: a script's `ModelArguments`.
-        checkpoint: the folder that the run is resumed from.
-
-    Returns:
-        The tokenizer, or None where a new one is to be trained.
-
-    Raises:
-        ValueError, FileNotFoundError: as `load_tokenizer` and `check_same_vocabulary`.
-    """
-    first = model_args.model_name_or_path
-    if checkpoint is None and first is not None and model_args.tokenizer_name is not None:
-        tokenizer = load_tokenizer(model_args.tokenizer_name)
-        check_same_vocabulary(tokenizer, first, model_args.tokenizer_name)
-        return tokenizer
-    path = checkpoint or model_args.tokenizer_name or first
-    return None if path is None else load_tokenizer(path)
-
-
-def check_json_files(path: str | Path) -> None:
-    """Raise UserError for a JSON file of a model or its tokenizer that holds no JSON object.
-
-    Args:
-        path: a model's folder; anything else passes.
-    """
+def check_json_files(folder: str | Path) -> None:
+    """Raise UserError for a JSON file of a model or its tokenizer that does not hold a JSON object."""
     for name in JSON_FILES:
-        file = Path(path, name)
+        file = Path(folder, name)
         if not file.is_file():
             continue
         try:
@@ -168,15 +147,23 @@ def check_json_files(path: str | Path) -> None:
             raise UserError(f"{file} is not whole: {error}. Copy or make it again.") from error
 
 
-def check_fits(tokenizer, config: PreTrainedConfig) -> None:
-    """Raise ValueError when the tokenizer has ids that the model has no embedding for; warn when a tenth of the
-    embeddings or more belongs to no token.
+def check_fits(tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig) -> None:
+    """Check that a model has an embedding for each id of a tokenizer.
+
+    A warning is logged if a tenth of the embeddings or more belong to no token.
+
+    Args:
+        tokenizer: the tokenizer.
+        config: the model's config.
+
+    Raises:
+        ValueError: the tokenizer has more tokens than the model's `vocab_size` or `decoder_vocab_size`.
     """
     vocab_size = min(config.vocab_size, getattr(config, "decoder_vocab_size", None) or config.vocab_size)
     if len(tokenizer) > vocab_size:
         raise ValueError(
             f"The tokenizer has {len(tokenizer)} tokens, but the model's `vocab_size` is {vocab_size}. Set "
-            "`vocab_size` to at least that, call `model.resize_token_embeddings(len(tokenizer))`, or take the model's "
+            "`vocab_size` to at least that, call `model.resize_token_embeddings(len(tokenizer))`, or use the model's "
             "own tokenizer."
         )
     if len(tokenizer) <= 0.9 * vocab_size:
@@ -186,21 +173,24 @@ def check_fits(tokenizer, config: PreTrainedConfig) -> None:
         )
 
 
-def check_same_vocabulary(tokenizer, model_path: str, tokenizer_path: str) -> None:
-    """Raise ValueError when a model is to go on with a tokenizer that gives its embeddings to other tokens.
+def check_same_vocabulary(tokenizer: PreTrainedTokenizerBase, model_path: str, tokenizer_path: str) -> None:
+    """Check that a tokenizer gives each id of the model's own tokenizer to the same token.
 
-    A tokenizer that has the tokens of the model's own and more passes, and so does a model that has none of its own.
+    The tokenizer may have more tokens. A model without a tokenizer of its own passes.
 
     Args:
-        tokenizer: the one to use, from `tokenizer_path`.
+        tokenizer: the tokenizer to train the model with.
         model_path: the model's folder or Hub id.
+        tokenizer_path: the tokenizer's folder or Hub id, for the error.
+
+    Raises:
+        ValueError: an id stands for another token.
     """
     try:
         own = load_tokenizer(model_path).get_vocab()
     except (OSError, ValueError, ImportError):
         return
-    vocabulary = tokenizer.get_vocab()
-    tokens = {i: token for token, i in vocabulary.items()}
+    tokens = {i: token for token, i in tokenizer.get_vocab().items()}
     moved = [token for token, i in own.items() if i in tokens and tokens[i] != token]
     if moved:
         example = moved[0]

@@ -2,10 +2,10 @@
 """`pipeline("translation", model=...)`, which transformers 5 removed."""
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from torch.utils.data import Dataset, IterableDataset
+from torch.utils.data import Dataset, IterableDataset, Subset
 from transformers import AutoModelForSeq2SeqLM, Pipeline, pipelines
 
 
@@ -21,16 +21,21 @@ class TranslationPipeline(Pipeline):
     translator(["A man.", "A dog."], batch_size=2, num_beams=5)
     ```
 
-    Calling it takes one string or a list of them, and gives a list of `{"translation_text": ...}`. A list is
-    translated in the order of its lengths, longest first, so that a batch holds little padding. A generator, another
-    iterator or a torch Dataset of strings (`KeyDataset(rows, "en")`) is translated as it comes, and gives an iterator.
+    Called with a string or a list of strings, it returns a list of `{"translation_text": ...}`. It translates a list
+    from its shortest to its longest string, so that a batch has little padding (see `translate_by_length`). Called
+    with a generator, another iterator or a torch Dataset of strings (`KeyDataset(rows, "en")`), it returns an
+    iterator, and translates in the given order.
 
-    Keyword arguments are those of `generate()`, and `truncation=True` cuts inputs that are longer than the model's
-    positions or the tokenizer's `model_max_length`.
+    Args:
+        inputs: what to translate.
+        truncation: whether to cut an input that is longer than the model's positions or the tokenizer's
+            `model_max_length`. Default: False.
+        batch_size: inputs per batch. Default: 1.
+        kwargs: passed to `generate()`.
 
     Raises:
-        ValueError: an input that is not a string, has no text in it or, without truncation, is too long. Of several
-            inputs it is named by its index, counted from 0; of a list before any is translated.
+        ValueError: an input is not a string, has no text in it, or is too long and `truncation` is False. The message
+            names the input by its index, counted from 0. A list is checked before any of it is translated.
     """
 
     _load_processor = False
@@ -39,29 +44,45 @@ class TranslationPipeline(Pipeline):
     _load_tokenizer = True
 
     def __call__(self, inputs: str | Iterable[str], **kwargs) -> list[dict[str, str]] | Iterator[dict[str, str]]:
-        truncation = _truncates(kwargs.get("truncation", self._preprocess_params.get("truncation", False)))
-
-        def check(text: Any, index: int | None = None) -> str:
-            self._check_text(text, index)
-            self._check_lengths([text], truncation, index)
-            return text
-
         if isinstance(inputs, Iterator | IterableDataset):
-            return super().__call__((check(text, i) for i, text in enumerate(inputs)), **kwargs)
+            truncation = self._truncation(kwargs)
+            return super().__call__((self._check(text, truncation, i) for i, text in enumerate(inputs)), **kwargs)
         if isinstance(inputs, Dataset):
-            return super().__call__(_CheckedDataset(inputs, check), **kwargs)
+            return super().__call__(_CheckedDataset(inputs, self, self._truncation(kwargs)), **kwargs)
         if isinstance(inputs, str | bytes | Mapping) or not isinstance(inputs, Iterable):
-            outputs = super().__call__(check(inputs), **kwargs)
+            outputs = super().__call__(self._check(inputs, self._truncation(kwargs)), **kwargs)
             return outputs if isinstance(outputs, list) else [outputs]
-        inputs = list(inputs)
+        return [output for _, output in sorted(self.translate_by_length(inputs, **kwargs), key=lambda pair: pair[0])]
+
+    def translate_by_length(self, inputs: Iterable[str], **kwargs) -> Iterator[tuple[int, dict[str, str]]]:
+        """Translate strings from the shortest to the longest, and yield each translation when its batch is ready.
+
+        Args:
+            inputs: what to translate.
+            kwargs: as for a call of the pipeline.
+
+        Yields:
+            An input's index, counted from 0, and what a call of the pipeline returns for this input.
+
+        Raises:
+            ValueError: as for a call of the pipeline.
+        """
+        inputs, truncation = list(inputs), self._truncation(kwargs)
         for i, text in enumerate(inputs):
             self._check_text(text, i)
-        if not inputs:
-            return []
-        self._check_lengths(inputs, truncation, 0)
-        order = sorted(range(len(inputs)), key=lambda i: -len(inputs[i]))
-        outputs = super().__call__([inputs[i] for i in order], **kwargs)
-        return [output for _, output in sorted(zip(order, outputs, strict=True), key=lambda pair: pair[0])]
+        if inputs:
+            self._check_lengths(inputs, truncation, 0)
+            order = sorted(range(len(inputs)), key=lambda i: len(inputs[i]))
+            yield from zip(order, super().__call__(Subset(inputs, order), **kwargs), strict=True)
+
+    def _truncation(self, kwargs: dict[str, Any]) -> bool:
+        return _truncates(kwargs.get("truncation", self._preprocess_params.get("truncation", False)))
+
+    def _check(self, text: Any, truncation: bool, index: int | None = None) -> str:
+        """Return `text` if it can be translated; `index` is its place among several inputs."""
+        self._check_text(text, index)
+        self._check_lengths([text], truncation, index)
+        return text
 
     @staticmethod
     def _check_text(text: Any, index: int | None = None) -> None:
@@ -76,8 +97,8 @@ class TranslationPipeline(Pipeline):
     def _longest(self) -> int | None:
         return getattr(self.model.config, "max_position_embeddings", None)
 
-    def _check_lengths(self, texts: list[str], truncation: Any, first: int | None) -> None:
-        """Refuse texts that need more positions than the model has; `first` is the index of the first."""
+    def _check_lengths(self, texts: list[str], truncation: bool, first: int | None) -> None:
+        """Refuse texts that need more positions than the model has; `first` is the index of the first text."""
         longest = self._longest()
         if longest is None or truncation:
             return
@@ -86,7 +107,7 @@ class TranslationPipeline(Pipeline):
                 name = "The input" if first is None else f"Input {first + i}"
                 raise ValueError(
                     f"{name} has {len(ids)} tokens, but `max_position_embeddings` of this model is {longest}: "
-                    f"{_shorten(texts[i])}. Shorten it, or cut it by `truncation=True`."
+                    f"{_shorten(texts[i])}. Shorten it, or set `truncation=True`."
                 )
 
     def _sanitize_parameters(self, truncation: bool | None = None, **generate_kwargs):
@@ -101,7 +122,7 @@ class TranslationPipeline(Pipeline):
         return self.tokenizer(inputs, truncation=truncation, return_tensors="pt", **options)
 
     def _forward(self, model_inputs, **generate_kwargs):
-        # generate() returns (batch * num_return_sequences, length): one row an input, so that batches can be undone
+        # generate() returns (batch * num_return_sequences, length); transformers takes a batch apart by its first axis
         output_ids = self.model.generate(**model_inputs, **generate_kwargs)
         output_ids = getattr(output_ids, "sequences", output_ids)  # with `return_dict_in_generate`
         return {"output_ids": output_ids.view(model_inputs["input_ids"].shape[0], -1, output_ids.shape[-1])}
@@ -113,20 +134,24 @@ class TranslationPipeline(Pipeline):
 
 
 class _CheckedDataset(Dataset):
-    """A dataset whose texts are checked as they are read, so that an error names the row."""
+    """A dataset whose texts are checked when they are read, so that an error names the row."""
 
-    def __init__(self, rows: Dataset, check: Callable[[Any, int], str]):
-        self.rows, self.check = rows, check
+    def __init__(self, rows: Dataset, pipeline: TranslationPipeline, truncation: bool):
+        self.rows, self.pipeline, self.truncation = rows, pipeline, truncation
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def __getitem__(self, index: int) -> str:
-        return self.check(self.rows[index], index)
+        return self.pipeline._check(self.rows[index], self.truncation, index)
 
 
 def _truncates(truncation: Any) -> bool:
-    """Whether too long inputs are cut; there is one text per input, so that all of transformers' ways are the same."""
+    """Whether to cut long inputs. An input is one text, so all of transformers' ways to cut are the same.
+
+    Raises:
+        ValueError: another value than transformers takes for one text.
+    """
     if truncation in (None, False, "do_not_truncate"):
         return False
     if truncation in (True, "longest_first", "only_first"):
@@ -140,7 +165,7 @@ def _shorten(value: Any) -> str:
 
 
 def register_translation_pipeline() -> None:
-    """Make "translation" a task again: transformers 5.23 keeps the name in a table of removed ones."""
+    """Make "translation" a task again. transformers 5.23 lists it among its removed tasks."""
     with contextlib.suppress(AttributeError, KeyError):
         del pipelines.REMOVED_TASKS["translation"]
     pipelines.PIPELINE_REGISTRY.register_pipeline(

@@ -1,67 +1,53 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Read recipes (YAML or JSON files of arguments) and `a=1,b=2`, and say what is wrong with them in one line."""
+"""Read recipes (YAML or JSON files of arguments) and `a=1,b=2`; each error says in one line what is wrong."""
 
 import json
-import re
 from argparse import Action, ArgumentTypeError
 from pathlib import Path
 from typing import Any
 
-import yaml
+from ruamel.yaml import YAML
+from ruamel.yaml.constructor import DuplicateKeyError, SafeConstructor
+from ruamel.yaml.error import MarkedYAMLError
+from ruamel.yaml.reader import ReaderError
 from transformers import TrainingArguments
 
 MAPPINGS = ("config_overrides", "hyperparameters", *TrainingArguments._VALID_DICT_FIELDS)
-LISTS = ("report_to", "optim_target_modules", "fsdp")  # besides the arguments that take several words
+LISTS = ("report_to", "optim_target_modules", "fsdp")  # may be lists, as the arguments with several words may
+JSON_KINDS = ("null", "bool", "int", "float", "str", "seq", "map")
+_TAG = "tag:yaml.org,2002:"
 
 
-class _Loader(yaml.SafeLoader):
-    """PyYAML's safe loader with the numbers and booleans of YAML 1.2, in which `1e-3` is a number and `no` a word.
-
-    A key that stands twice is an error: PyYAML would take the last.
-    """
-
-    def construct_mapping(self, node, deep=False):
-        pairs = node.value if isinstance(node, yaml.MappingNode) else []
-        keys = [key.value for key, _ in pairs if isinstance(key, yaml.ScalarNode)]
-        for i, key in enumerate(keys):
-            if key in keys[:i]:
-                raise yaml.constructor.ConstructorError(None, None, f"{key!r} is given twice", pairs[i][0].start_mark)
-        return super().construct_mapping(node, deep)
+class _Constructor(SafeConstructor):
+    """Makes only what JSON can hold: no sets and no bytes; a date such as 2024-01-01 stays text."""
 
 
-_KINDS = ("null", "bool", "int", "float", "str", "seq", "map")
-_Loader.yaml_constructors = {
-    tag: constructor
-    for tag, constructor in yaml.SafeLoader.yaml_constructors.items()
-    if tag is None or tag.removeprefix("tag:yaml.org,2002:") in _KINDS
+_Constructor.yaml_constructors = {
+    **{_TAG + kind: SafeConstructor.yaml_constructors[_TAG + kind] for kind in JSON_KINDS},
+    **dict.fromkeys((_TAG + "timestamp", _TAG + "value"), SafeConstructor.construct_yaml_str),
+    None: SafeConstructor.construct_undefined,
 }
-_Loader.yaml_implicit_resolvers = {}
-for tag, pattern, first in (
-    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
-    ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),
-    ("int", r"[-+]?(?:0|[1-9][0-9_]*|0x[0-9a-fA-F_]+)", list("-+0123456789")),
-    ("float", r"[-+]?(?:\.[0-9]+|[0-9][0-9_]*(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", list("-+.0123456789")),
-    ("float", r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)", list("-+.")),
-    ("merge", r"<<", ["<"]),
-):
-    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{tag}", re.compile(f"^(?:{pattern})$"), first)
 
 
 def parse_yaml(text: str) -> Any:
-    """What YAML text stands for. Tags that would make Python objects are refused.
+    """Parse YAML 1.2, in which `1e-3` is a number and `no` a word.
 
     Raises:
-        ValueError: text that is not YAML, with the line.
+        ValueError: the text is not YAML, has a key twice, or has a tag that would make a Python object. The message
+            names the line.
     """
+    yaml = YAML(typ="safe", pure=True)
+    yaml.Constructor = _Constructor
     try:
-        return yaml.load(text, _Loader)
-    except yaml.MarkedYAMLError as error:
-        line = f"line {error.problem_mark.line + 1}: " if error.problem_mark is not None else ""
-        if "could not determine a constructor" in error.problem:
-            tag = error.problem.split("'")[1].replace("tag:yaml.org,2002:", "!!")
-            raise ValueError(f"{line}the tag {tag} is not allowed") from error
-        raise ValueError(f"{line}{error.problem}") from error
-    except yaml.reader.ReaderError as error:
+        return yaml.load(text)
+    except MarkedYAMLError as error:
+        problem, mark = error.problem, error.problem_mark or error.context_mark
+        if isinstance(error, DuplicateKeyError):
+            problem = "{!r} is given twice".format(problem.split('"')[1])
+        elif "could not determine a constructor" in problem:
+            problem = "the tag {} is not allowed".format(problem.split("'")[1].replace(_TAG, "!!"))
+        raise ValueError(f"line {mark.line + 1}: {problem}") from error
+    except ReaderError as error:
         raise ValueError(f"YAML does not allow the character at position {error.position}") from error
     except KeyError as error:
         raise ValueError(f"{error} does not fit its tag") from error
@@ -70,10 +56,10 @@ def parse_yaml(text: str) -> Any:
 
 
 def parse_json(text: str) -> Any:
-    """What JSON text stands for.
+    """Parse JSON.
 
     Raises:
-        ValueError: text that is not JSON, or a key that stands twice.
+        ValueError: the text is not JSON, or has a key twice.
     """
 
     def refuse_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -91,10 +77,14 @@ def parse_json(text: str) -> Any:
 
 
 def parse_pairs(pairs: str | dict | None, name: str) -> dict[str, Any]:
-    """`a=1,b=2`, JSON, or a dictionary as it is, as a dictionary. `name` is the argument's, for the error.
+    """Parse `a=1,b=2` or a JSON object.
+
+    Args:
+        pairs: the text; None for no pairs; a dictionary is returned unchanged.
+        name: the argument's name, for the error.
 
     Raises:
-        ValueError: text that is neither form.
+        ValueError: the text has neither form, or has a key twice.
     """
     if not isinstance(pairs, str):
         return pairs or {}
@@ -114,10 +104,10 @@ def parse_pairs(pairs: str | dict | None, name: str) -> dict[str, Any]:
 
 
 def read_recipe(path: Path) -> dict[str, Any]:
-    """The mapping in a recipe's file.
+    """Read a recipe's mapping of argument names to values.
 
     Raises:
-        ValueError: a file that holds something else, or that cannot be read; without the file's name.
+        ValueError: the file cannot be read, or holds no mapping. The message leaves the file's name out.
     """
     if path.is_dir():
         raise ValueError("is a folder")
@@ -137,10 +127,14 @@ def read_recipe(path: Path) -> dict[str, Any]:
 
 
 def convert_value(action: Action, value: Any) -> Any:
-    """A recipe's value as the argument's flag would give it.
+    """Convert a recipe's value to what the argument's flag would give.
+
+    Args:
+        action: the argument, from the parser.
+        value: the value in the recipe.
 
     Raises:
-        ValueError: a value that the argument does not take.
+        ValueError: the argument does not take this value.
     """
     name = action.dest
     if value is None:

@@ -1,13 +1,13 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Train tokenizers with the tokenizers library, as fast tokenizers that `AutoTokenizer` loads with no code of ours.
+"""Train tokenizers with the tokenizers library. `AutoTokenizer` loads them without any code of ours.
 
-Three kinds: "char" (one token a character), "bpe" (byte-level BPE, lossless on any text) and "joint" (byte-level BPE
-on source and target together, for translation). All have the special tokens `<pad>`, `<s>` and `</s>`; "char" has
-`<unk>` too, since only a byte-level vocabulary covers every text.
+There are three kinds: "char" (one token per character), "bpe" (byte-level BPE, lossless on any text) and "joint"
+(byte-level BPE for source and target together, for translation). All have the special tokens `<pad>`, `<s>` and
+`</s>`. "char" also has `<unk>`, since only a byte-level vocabulary covers every text.
 
-"joint" puts a space before a text and takes it away again when it decodes, so that a word is the same token at the
-start and inside. A decoder sees the tokens alone: transformers' streamers decode each line by itself, so that a space
-at the start of a later line is lost in a stream. `decode` of the whole output has it.
+"joint" puts a space before a text, and removes it when it decodes, so that a word is the same token at the start of a
+text as inside it. transformers' streamers decode each line by itself. In a stream, therefore, a space at the start of
+a later line is lost; `decode` of the whole output keeps it.
 """
 
 import logging
@@ -18,7 +18,6 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from transformers import PreTrainedTokenizerFast
 
 logger = logging.getLogger(__name__)
-
 
 PAD, BOS, EOS, UNK = "<pad>", "<s>", "</s>", "<unk>"
 KINDS = ("char", "bpe", "joint")
@@ -33,20 +32,20 @@ def train_tokenizer(
     padding_side: str | None = None,
     show_progress: bool = True,
 ) -> PreTrainedTokenizerFast:
-    """Learn a vocabulary from `texts`.
+    """Train a tokenizer on `texts`.
 
     Args:
-        texts: strings; for "joint" those of both languages.
+        texts: strings; for "joint", those of both languages.
         kind: "char", "bpe" or "joint".
-        vocab_size: the largest vocabulary, special tokens included; "char" keeps the most frequent characters.
-        model_max_length: the longest input of the model, saved with the tokenizer.
-        add_eos: True encodes `text </s>`, as the encoder-decoder wants it; False `<s> text`, as a language model's
-            prompt. Default: True for "joint".
-        padding_side: "right" or "left". Default: "right" with add_eos, else "left", as generation wants it.
-        show_progress: the library's progress bars.
+        vocab_size: tokens at most, special tokens included; "char" keeps the most frequent characters.
+        model_max_length: the model's longest input in tokens, saved with the tokenizer.
+        add_eos: whether a text is encoded as `text </s>`, for an encoder-decoder, or as `<s> text`, the prompt of a
+            language model. Default: True for "joint".
+        padding_side: "right" or "left". Default: "right" with `add_eos`, else "left", which generation needs.
+        show_progress: whether to show the library's progress bars.
 
     Raises:
-        ValueError: an unknown kind, no text, or a vocabulary too small for the alphabet.
+        ValueError: the kind is unknown, there is no text, or `vocab_size` is too small for the alphabet.
     """
     if kind not in KINDS:
         raise ValueError(f"`kind` must be one of {', '.join(KINDS)}; got {kind!r}.")
@@ -89,7 +88,7 @@ def _char_tokenizer(texts: list[str], vocab_size: int, specials: list[str]) -> T
     kept = [char for char, _ in counts.most_common(vocab_size - len(specials))]
     tokenizer = Tokenizer(models.WordLevel({t: i for i, t in enumerate(specials + sorted(kept))}, unk_token=UNK))
     tokenizer.add_special_tokens(specials)
-    # a plain "." would drop line breaks
+    # "." would not match line breaks
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
     tokenizer.decoder = decoders.Fuse()
     return tokenizer
@@ -102,7 +101,6 @@ def _byte_level_bpe(
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     if prefix_space:
-        # a word at the start of a sentence is then the same token as inside; decoding takes the space away again
         tokenizer.normalizer = normalizers.Prepend(" ")
         tokenizer.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
     trainer = trainers.BpeTrainer(
@@ -116,7 +114,15 @@ def _byte_level_bpe(
 
 
 def count_unknown(tokenizer: PreTrainedTokenizerFast, texts: Iterable[str]) -> Counter:
-    """How often each character of `texts` that the tokenizer does not know occurs; empty for byte-level ones."""
+    """Count the characters of `texts` that the tokenizer does not know.
+
+    Args:
+        tokenizer: a fast tokenizer.
+        texts: the texts.
+
+    Returns:
+        How often each such character occurs; empty for a byte-level tokenizer.
+    """
     unknown = Counter()
     if tokenizer.unk_token_id is None:
         return unknown
@@ -130,7 +136,16 @@ def count_unknown(tokenizer: PreTrainedTokenizerFast, texts: Iterable[str]) -> C
 
 
 def report_unknown(tokenizer: PreTrainedTokenizerFast, texts: Iterable[str], name: str) -> int:
-    """Log a warning with the unknown characters of `texts` (the split `name`), and return how many there are."""
+    """Log a warning if the tokenizer does not know all characters of `texts`.
+
+    Args:
+        tokenizer: a fast tokenizer.
+        texts: the texts.
+        name: what the warning calls the texts.
+
+    Returns:
+        How many characters are unknown.
+    """
     unknown = count_unknown(tokenizer, texts)
     if unknown:
         examples = ", ".join(repr(char) for char, _ in unknown.most_common(5))

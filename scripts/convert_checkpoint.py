@@ -1,6 +1,6 @@
 #!/usr/bin/env python
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Bring a checkpoint of an article, of GPT-2 or of Marian here, or take one of ours out to GPT-2 or Marian.
+"""Convert a checkpoint of an article, GPT-2 or Marian to one of our models, or one of our models to GPT-2 or Marian.
 
 python scripts/convert_checkpoint.py --source gpt-playground --input model.pt --output_dir OUT \\
     --hyperparameters n_layer=6,n_head=8,embedding_dim=512,vocab_size=65,block_size=256
@@ -20,7 +20,7 @@ from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, PreTrained
 from hf_scratch import convert
 from hf_scratch.convert.presets import PRESETS
 from hf_scratch.errors import command, preparation
-from hf_scratch.loading import check_json_files, load_checkpoint, load_tokenizer
+from hf_scratch.loading import find_model, load_checkpoint, load_tokenizer
 from hf_scratch.models.base import share_weights
 from hf_scratch.recipes import parse_pairs
 from hf_scratch.training.checkpoints import check_output_dir
@@ -32,43 +32,43 @@ OUT = {"gpt2": (convert.to_gpt2, AutoModelForCausalLM), "marian": (convert.to_ma
 
 @dataclass
 class ConversionArguments:
-    """What to convert."""
+    """The options of convert_checkpoint.py."""
 
     input: str = field(
-        metadata={"help": "An article's state dict (.pt, .pth, .bin, .safetensors); a folder or Hub id."}
+        metadata={"help": "An article's state dict (.pt, .pth, .bin, .safetensors), or a model's folder or Hub id."}
     )
     output_dir: str = field(metadata={"help": "A new folder."})
     source: str | None = field(default=None, metadata={"help": f"What the input is: {', '.join([*PRESETS, *IN])}."})
-    target: str | None = field(default=None, metadata={"help": "What one of our models is to become: gpt2 or marian."})
+    target: str | None = field(default=None, metadata={"help": f"What to convert our model to: {', '.join(OUT)}."})
     hyperparameters: str | None = field(
-        default=None, metadata={"help": "An article's constructor arguments: a=1,b=2 or JSON."}
+        default=None, metadata={"help": "The constructor arguments of an article's model: a=1,b=2 or JSON."}
     )
 
 
 def read_state_dict(path: str) -> Mapping[str, torch.Tensor]:
-    """A state dict from a file; of a training checkpoint, the model's part.
+    """Read a state dict from a file. Of a training checkpoint, the model's part is taken.
+
+    Args:
+        path: a file that `torch.save` or safetensors wrote.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: no checkpoint, a damaged one, a pickle with code in it, or something else than a state dict.
+        FileNotFoundError: there is no such file.
+        ValueError: the file is damaged, is a pickle that holds code, or holds no state dict.
     """
     file, advice = Path(path), "save one by `torch.save(model.state_dict(), path)`"
+    if file.is_dir():
+        raise FileNotFoundError(f"`input` is {path!r}, which is a folder: an article's checkpoint is a file.")
     if not file.is_file():
-        is_what = (
-            "which is a folder: an article's checkpoint is a file" if file.is_dir() else "but there is no such file"
-        )
-        raise FileNotFoundError(f"`input` is {path!r}, {is_what}.")
+        raise FileNotFoundError(f"`input` is {path!r}, but there is no such file.")
     try:
         state = load_file(path) if file.suffix == ".safetensors" else torch.load(path, "cpu", weights_only=True)
     except PermissionError:
         raise
-    # torch and safetensors raise whatever their readers run into. No part of torch's message is shown: it advises to
-    # load a pickle with code in it by `weights_only=False`.
+    # torch and safetensors raise many kinds of errors. torch's message is left out, since it advises to load a pickle
+    # that holds code with `weights_only=False`.
     except Exception as error:
-        if isinstance(error, pickle.UnpicklingError) and file.read_bytes()[:1] in (
-            b"\x80",
-            b"P",
-        ):  # a pickle, or a zip
+        is_pickle = file.read_bytes()[:1] in (b"\x80", b"P")  # or a zip archive that holds one
+        if isinstance(error, pickle.UnpicklingError) and is_pickle:
             raise ValueError(
                 f"{path} holds more than tensors, and is refused: loading it could run code. Never load it by "
                 f"`weights_only=False` unless you trust its author; where you do, {advice}."
@@ -84,9 +84,14 @@ def read_state_dict(path: str) -> Mapping[str, torch.Tensor]:
 
 
 def run(args: ConversionArguments) -> PreTrainedModel:
-    """The converted model."""
+    """Convert a model.
+
+    Raises:
+        ValueError: a wrong argument, or an input that cannot be converted.
+        FileNotFoundError: there is no such input.
+    """
     if (args.source is None) == (args.target is None):
-        raise ValueError("Give either `--source` (what the input is) or `--target` (what our model is to become).")
+        raise ValueError("Give either `--source` (what the input is) or `--target` (what to convert our model to).")
     if args.source is not None and args.source not in [*PRESETS, *IN]:
         raise ValueError(f"`source` is {args.source!r}; it must be one of {', '.join([*PRESETS, *IN])}.")
     if args.target is not None and args.target not in OUT:
@@ -95,9 +100,8 @@ def run(args: ConversionArguments) -> PreTrainedModel:
     if args.source in PRESETS:
         hyperparameters = parse_pairs(args.hyperparameters, "hyperparameters")
         return convert.from_article(args.source, read_state_dict(args.input), **hyperparameters)
-    check_json_files(args.input)
     if args.source is not None:
-        return IN[args.source](args.input)
+        return IN[args.source](find_model(args.input))
     to_target, auto_class = OUT[args.target]
     return to_target(load_checkpoint(auto_class, args.input))
 

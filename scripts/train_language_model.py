@@ -8,44 +8,33 @@ python scripts/train_language_model.py scripts/recipes/tinystories_article.yaml 
 
 import logging
 
-from transformers import (
-    AutoModelForCausalLM,
-    GenerationConfig,
-    TrainingArguments,
-    default_data_collator,
-    set_seed,
-)
+from transformers import AutoModelForCausalLM, GenerationConfig, TrainingArguments, default_data_collator
 
 from hf_scratch import ScratchGPTConfig, ScratchGPTForCausalLM
 from hf_scratch.data.loading import describe_split, load_from_arguments
 from hf_scratch.data.texts import pack_texts, take_texts
 from hf_scratch.errors import command, preparation
 from hf_scratch.evaluation.language_modeling import check_answers, evaluate_answers, evaluate_language_model
-from hf_scratch.loading import check_fits, check_json_files, load_first_model, load_first_tokenizer
 from hf_scratch.reporting.cards import write_language_model_card
 from hf_scratch.reporting.plots import plot_learning_curve
-from hf_scratch.tokenization import report_unknown, train_tokenizer
-from hf_scratch.training.arguments import (
-    LanguageModelArguments,
-    ModelArguments,
-    check_validation_data,
-    prepare_arguments,
-)
+from hf_scratch.tokenization import report_unknown
+from hf_scratch.training.arguments import LanguageModelArguments, check_validation_data
 from hf_scratch.training.averaging import check_average, evaluate_and_select_weights, save_final_model
 from hf_scratch.training.callbacks import stopping_callbacks
-from hf_scratch.training.checkpoints import check_same_weights
-from hf_scratch.training.parsing import parse_arguments, parse_overrides
-from hf_scratch.training.runs import on_main_process, open_run
+from hf_scratch.training.parsing import start_training_command
+from hf_scratch.training.runs import open_run
+from hf_scratch.training.starting_point import choose_model, choose_tokenizer
 from hf_scratch.training.trainers import LanguageModelTrainer
 
 logger = logging.getLogger("train_language_model")
 
 
 def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str | None):
-    """The trainer, and the texts of each split."""
-    if model_args.model_name_or_path is not None:
-        check_json_files(model_args.model_name_or_path)
-    model = load_first_model(AutoModelForCausalLM, model_args, config_overrides)
+    """Make the trainer.
+
+    Returns:
+        The trainer, and the texts of each split.
+    """
     with args.main_process_first(desc="data"):
         splits = load_from_arguments(data_args, model_args.cache_dir)
         texts = {
@@ -54,57 +43,37 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
         }
     check_validation_data(args, splits)
     check_average(args, data_args.average_checkpoints)
+    if data_args.answer_after is not None:
+        for name in texts.keys() & {"validation", "test"}:
+            check_answers(texts[name]["text"], data_args.answer_after, describe_split(data_args, name))
 
-    def make_tokenizer():
-        if (tokenizer := load_first_tokenizer(model_args, checkpoint)) is not None:
-            return tokenizer
-        kind = model_args.tokenizer_kind or "bpe"
-        return train_tokenizer(
-            texts["train"]["text"], kind, model_args.vocab_size, data_args.block_size, add_eos=False
+    block_size = data_args.block_size
+    tokenizer = choose_tokenizer(model_args, checkpoint, texts["train"]["text"], "bpe", block_size, add_eos=False)
+    model = choose_model(
+        ScratchGPTForCausalLM,
+        AutoModelForCausalLM,
+        model_args,
+        config_overrides,
+        tokenizer,
+        checkpoint,
+        max_position_embeddings=block_size,
+    )
+    longest = getattr(model.config, "max_position_embeddings", None)
+    if longest is not None and block_size > longest:
+        raise ValueError(
+            f"`block_size` is {block_size}, but the model has {longest} positions (`max_position_embeddings`). Lower "
+            "the former, or raise the latter."
         )
-
-    tokenizer = on_main_process(make_tokenizer)
+    workers = data_args.preprocessing_num_workers
     with args.main_process_first(desc="packing"):
         packed = {
-            name: pack_texts(
-                rows,
-                tokenizer,
-                data_args.block_size,
-                data_args.attend_across_texts,
-                name,
-                data_args.preprocessing_num_workers,
-            )
+            name: pack_texts(rows, tokenizer, block_size, data_args.attend_across_texts, name, workers)
             for name, rows in texts.items()
             if name != "test"
         }
     for name, rows in texts.items():
         report_unknown(tokenizer, rows["text"], name)
 
-    if model is None:
-        config = ScratchGPTConfig(
-            **{
-                "vocab_size": len(tokenizer),
-                "max_position_embeddings": data_args.block_size,
-                "pad_token_id": tokenizer.pad_token_id,
-                "bos_token_id": tokenizer.bos_token_id,
-                "eos_token_id": tokenizer.eos_token_id,
-                **config_overrides,
-            },
-            attn_implementation=model_args.attn_implementation,
-        )
-        model = ScratchGPTForCausalLM(config)
-    check_fits(tokenizer, model.config)
-    if checkpoint is not None:
-        check_same_weights(model, checkpoint)
-    for name in ("validation", "test"):
-        if name in texts and data_args.answer_after is not None:
-            check_answers(texts[name]["text"], data_args.answer_after, describe_split(data_args, name))
-    longest = getattr(model.config, "max_position_embeddings", None)
-    if longest is not None and data_args.block_size > longest:
-        raise ValueError(
-            f"`block_size` is {data_args.block_size}, but the model has {longest} positions "
-            "(`max_position_embeddings`). Lower the one, or raise the other."
-        )
     model.generation_config = GenerationConfig(
         pad_token_id=model.config.pad_token_id,
         bos_token_id=model.config.bos_token_id,
@@ -146,7 +115,7 @@ def train(trainer: LanguageModelTrainer, texts: dict, data_args, recipe: str, ch
         results = {}
         plot_learning_curve(trainer.state.log_history, args.output_dir)
         weights = {"weights": metrics.get("weights", "trained")}
-        write_language_model_card(trainer, data_args, recipe, weights, {})  # the evaluations may fail yet
+        write_language_model_card(trainer, data_args, recipe, weights, {})  # now, since the evaluations may fail
         for name in ("validation", "test"):
             if name in texts:
                 rows = texts[name]["text"]
@@ -163,12 +132,9 @@ def train(trainer: LanguageModelTrainer, texts: dict, data_args, recipe: str, ch
 @command
 def main():
     with preparation():
-        (model_args, data_args, args), recipe = parse_arguments(
-            ModelArguments, LanguageModelArguments, TrainingArguments
+        model_args, data_args, args, config_overrides, recipe = start_training_command(
+            LanguageModelArguments, TrainingArguments, ScratchGPTConfig
         )
-        prepare_arguments(args)
-        set_seed(args.seed)
-        config_overrides = parse_overrides(model_args.config_overrides, ScratchGPTConfig)
     with open_run(args) as checkpoint:
         with preparation():
             trainer, texts = prepare(model_args, data_args, args, config_overrides, checkpoint)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Train transformers' own GPT-2 with its own Trainer: what our language models are measured against.
+"""Train transformers' own GPT-2 with its own Trainer, to compare our language models with.
 
 python scripts/train_stock_gpt2.py scripts/recipes/stock_gpt2.yaml \
     --dataset_name roneneldan/TinyStories --tokenizer_name DIR --max_minutes 30 --output_dir OUT
@@ -9,14 +9,7 @@ Texts are packed end to end and see each other, as in transformers' run_clm.py. 
 train_language_model.py; `config_overrides` are GPT2Config's.
 """
 
-from transformers import (
-    GPT2Config,
-    GPT2LMHeadModel,
-    Trainer,
-    TrainingArguments,
-    default_data_collator,
-    set_seed,
-)
+from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments, default_data_collator
 
 from hf_scratch.data.loading import describe_split, load_from_arguments
 from hf_scratch.data.texts import pack_texts, take_texts
@@ -25,34 +18,27 @@ from hf_scratch.evaluation.language_modeling import evaluate_language_model
 from hf_scratch.loading import load_tokenizer
 from hf_scratch.reporting.cards import write_language_model_card
 from hf_scratch.reporting.plots import plot_learning_curve
-from hf_scratch.training.arguments import (
-    LanguageModelArguments,
-    ModelArguments,
-    check_validation_data,
-    prepare_arguments,
-)
+from hf_scratch.training.arguments import LanguageModelArguments, check_validation_data
 from hf_scratch.training.averaging import save_final_model
 from hf_scratch.training.callbacks import TrainingTime, stopping_callbacks
-from hf_scratch.training.parsing import parse_arguments, parse_overrides
+from hf_scratch.training.parsing import start_training_command
 from hf_scratch.training.runs import open_run
+from hf_scratch.training.starting_point import make_model
 from hf_scratch.training.trainers import ResumableTrainerMixin
 
 
 class ResumableTrainer(ResumableTrainerMixin, Trainer):
-    """Stock in all that it computes."""
+    """transformers' Trainer, which computes as always, with our checkpoints."""
 
 
 @command
 def main():
     with preparation():
-        (model_args, data_args, args), recipe = parse_arguments(
-            ModelArguments, LanguageModelArguments, TrainingArguments
+        model_args, data_args, args, config_overrides, recipe = start_training_command(
+            LanguageModelArguments, TrainingArguments, GPT2Config
         )
-        prepare_arguments(args)
-        set_seed(args.seed)
         if model_args.tokenizer_name is None:
             raise ValueError("`tokenizer_name` must be given: the folder of the model that is to be compared.")
-        overrides = parse_overrides(model_args.config_overrides, GPT2Config)
     with open_run(args) as checkpoint:
         with preparation():
             splits = load_from_arguments(data_args, model_args.cache_dir)
@@ -67,11 +53,12 @@ def main():
                 name: pack_texts(rows, tokenizer, data_args.block_size, True, name, workers)
                 for name, rows in texts.items()
             }
-            ids = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
             callbacks = [TrainingTime(), *stopping_callbacks(data_args, args)]
-            config = GPT2Config(vocab_size=len(tokenizer), n_positions=data_args.block_size, **ids, **overrides)
+            model = make_model(
+                GPT2LMHeadModel, model_args, config_overrides, tokenizer, n_positions=data_args.block_size
+            )
         trainer = ResumableTrainer(
-            model=GPT2LMHeadModel(config),
+            model=model,
             args=args,
             train_dataset=packed["train"],
             eval_dataset=packed.get("validation"),

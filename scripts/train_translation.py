@@ -7,16 +7,11 @@ python scripts/train_translation.py scripts/recipes/multi30k_tiny.yaml \\
 """
 
 import logging
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
-from transformers import (
-    AutoModelForSeq2SeqLM,
-    DataCollatorForSeq2Seq,
-    GenerationConfig,
-    Seq2SeqTrainingArguments,
-    set_seed,
-)
+from transformers import AutoModelForSeq2SeqLM, DataCollatorForSeq2Seq, GenerationConfig, Seq2SeqTrainingArguments
 
 from hf_scratch import ScratchTransformerConfig, ScratchTransformerForConditionalGeneration
 from hf_scratch.data.loading import describe_split, load_from_arguments
@@ -31,32 +26,26 @@ from hf_scratch.data.pairs import (
 from hf_scratch.errors import command, preparation
 from hf_scratch.evaluation.metrics import SacreBleu
 from hf_scratch.evaluation.translation import evaluate_translation, write_lines
-from hf_scratch.loading import check_fits, check_json_files, load_first_model, load_first_tokenizer
 from hf_scratch.reporting.cards import write_translation_card
 from hf_scratch.reporting.plots import plot_learning_curve
-from hf_scratch.tokenization import report_unknown, train_tokenizer
-from hf_scratch.training.arguments import (
-    ModelArguments,
-    TranslationArguments,
-    check_length_penalty,
-    check_validation_data,
-    prepare_arguments,
-)
+from hf_scratch.tokenization import report_unknown
+from hf_scratch.training.arguments import TranslationArguments, check_length_penalty, check_validation_data
 from hf_scratch.training.averaging import evaluate_and_select_weights, save_final_model
 from hf_scratch.training.callbacks import stopping_callbacks
-from hf_scratch.training.checkpoints import check_same_weights
-from hf_scratch.training.parsing import parse_arguments, parse_overrides
-from hf_scratch.training.runs import on_main_process, open_run
+from hf_scratch.training.parsing import start_training_command
+from hf_scratch.training.runs import open_run
+from hf_scratch.training.starting_point import choose_model, choose_tokenizer
 from hf_scratch.training.trainers import TranslationTrainer
 
 logger = logging.getLogger("train_translation")
 
 
 def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str | None):
-    """The trainer, the pairs of each split, and what was cut of them."""
-    if model_args.model_name_or_path is not None:
-        check_json_files(model_args.model_name_or_path)
-    model = load_first_model(AutoModelForSeq2SeqLM, model_args, config_overrides)
+    """Make the trainer.
+
+    Returns:
+        The trainer, the pairs of each split, and for each split a phrase that says what was cut of it.
+    """
     source_lang, target_lang = data_args.source_lang, data_args.target_lang
     with args.main_process_first(desc="data"):
         splits = load_from_arguments(data_args, model_args.cache_dir)
@@ -73,45 +62,32 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
             "`eval_do_concat_batches`."
         )
 
-    def make_tokenizer():
-        if (tokenizer := load_first_tokenizer(model_args, checkpoint)) is not None:
-            return tokenizer
-        texts = [*pairs["train"]["source"], *pairs["train"]["target"]]
-        longest = max(data_args.max_source_length, data_args.max_target_length)
-        kind = model_args.tokenizer_kind or "joint"
-        return train_tokenizer(texts, kind, model_args.vocab_size, longest, add_eos=True)
-
-    tokenizer = on_main_process(make_tokenizer)
+    texts = chain(pairs["train"]["source"], pairs["train"]["target"])
+    longest = max(data_args.max_source_length, data_args.max_target_length)
+    tokenizer = choose_tokenizer(model_args, checkpoint, texts, "joint", longest, add_eos=True)
+    model = choose_model(
+        ScratchTransformerForConditionalGeneration,
+        AutoModelForSeq2SeqLM,
+        model_args,
+        config_overrides,
+        tokenizer,
+        checkpoint,
+        decoder_start_token_id=tokenizer.bos_token_id,
+        source_lang=source_lang,
+        target_lang=target_lang,
+    )
+    name_languages(model.config, source_lang, target_lang)
     limits = (data_args.max_source_length, data_args.max_target_length)
     with args.main_process_first(desc="tokenising"):
         encoded = {
             name: tokenize_pairs(rows, tokenizer, *limits, name, workers)
             for name, rows in pairs.items()
-            if name != "test"  # translated uncut
+            if name != "test"  # it is translated uncut
         }
     cut = {name: count_cut(rows, name, *limits) for name, rows in encoded.items()}
     for name, rows in pairs.items():
         report_unknown(tokenizer, [*rows["source"], *rows["target"]], name)
 
-    if model is None:
-        config = ScratchTransformerConfig(
-            **{
-                "vocab_size": len(tokenizer),
-                "pad_token_id": tokenizer.pad_token_id,
-                "bos_token_id": tokenizer.bos_token_id,
-                "eos_token_id": tokenizer.eos_token_id,
-                "decoder_start_token_id": tokenizer.bos_token_id,
-                "source_lang": source_lang,
-                "target_lang": target_lang,
-                **config_overrides,
-            },
-            attn_implementation=model_args.attn_implementation,
-        )
-        model = ScratchTransformerForConditionalGeneration(config)
-    check_fits(tokenizer, model.config)
-    if checkpoint is not None:
-        check_same_weights(model, checkpoint)
-    name_languages(model.config, source_lang, target_lang)
     if data_args.num_beams > len(tokenizer):
         raise ValueError(f"`num_beams` is {data_args.num_beams}, but there are only {len(tokenizer)} tokens.")
     longest = getattr(model.config, "max_position_embeddings", None)
@@ -121,7 +97,7 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
     if longest is not None and (args.generation_max_length or 0) > longest:
         raise ValueError(
             f"`generation_max_length` is {args.generation_max_length}, but the model has {longest} positions "
-            "(`max_position_embeddings`). Lower the one, or raise the other."
+            "(`max_position_embeddings`). Lower the former, or raise the latter."
         )
     if "test" in pairs:
         lengths = count_tokens(pairs["test"]["source"], tokenizer)
@@ -136,7 +112,7 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
         decoder_start_token_id=model.config.decoder_start_token_id,
         max_length=max_length,
         num_beams=data_args.num_beams,
-        # transformers does not save a length penalty without beams
+        # transformers does not save a length penalty without beam search
         length_penalty=data_args.length_penalty if data_args.num_beams > 1 else None,
         early_stopping=data_args.num_beams > 1,
     )
@@ -146,14 +122,11 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
         ids = np.where(prediction.predictions < 0, tokenizer.pad_token_id, prediction.predictions)
         hypotheses = tokenizer.batch_decode(ids, skip_special_tokens=True)
         references = list(pairs["validation"]["target"])
-        hypotheses = hypotheses[
-            : len(references)
-        ]  # several processes fill the last batches up with rows from the start
+        # several processes fill the last batches up with rows from the start
+        hypotheses = hypotheses[: len(references)]
         result = SacreBleu().compute(predictions=hypotheses, references=[[reference] for reference in references])
-        exact = np.mean(
-            [hypothesis == reference for hypothesis, reference in zip(hypotheses, references, strict=True)]
-        )
-        return {"bleu": result["score"], "exact_match": float(exact)}
+        matches = [hypothesis == reference for hypothesis, reference in zip(hypotheses, references, strict=True)]
+        return {"bleu": result["score"], "exact_match": float(np.mean(matches))}
 
     train_dataset = encoded["train"]
     if data_args.bpe_dropout:
@@ -176,7 +149,7 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
 
 
 def name_languages(config, source_lang: str, target_lang: str) -> None:
-    """Write the pair into the model's config: its card, and Moses' rules in its evaluation, follow it."""
+    """Write the two languages into the model's config, for its card and for Moses' rules in its evaluation."""
     if source_lang == target_lang:
         logger.warning(f"`source_lang` and `target_lang` are both {source_lang!r}: the model learns to copy.")
     for field, lang in (("source_lang", source_lang), ("target_lang", target_lang)):
@@ -202,7 +175,7 @@ def train(trainer: TranslationTrainer, pairs: dict, cut: dict, data_args, recipe
     if args.should_save:
         test = {}
         plot_learning_curve(trainer.state.log_history, args.output_dir)
-        write_translation_card(trainer, data_args, recipe, metrics, test, cut)  # the test may fail yet
+        write_translation_card(trainer, data_args, recipe, metrics, test, cut)  # now, since the test may fail
         if "test" in pairs:
             rows = pairs["test"]
             saved = AutoModelForSeq2SeqLM.from_pretrained(args.output_dir).to(args.device)  # without autocast
@@ -217,14 +190,11 @@ def train(trainer: TranslationTrainer, pairs: dict, cut: dict, data_args, recipe
 @command
 def main():
     with preparation():
-        (model_args, data_args, args), recipe = parse_arguments(
-            ModelArguments, TranslationArguments, Seq2SeqTrainingArguments
+        model_args, data_args, args, config_overrides, recipe = start_training_command(
+            TranslationArguments, Seq2SeqTrainingArguments, ScratchTransformerConfig
         )
-        prepare_arguments(args)
-        set_seed(args.seed)
         if data_args.source_lang is None or data_args.target_lang is None:
             raise ValueError("`source_lang` and `target_lang` must be given, e.g. --source_lang en --target_lang de.")
-        config_overrides = parse_overrides(model_args.config_overrides, ScratchTransformerConfig)
     with open_run(args) as checkpoint:
         with preparation():
             trainer, pairs, cut = prepare(model_args, data_args, args, config_overrides, checkpoint)

@@ -2,6 +2,7 @@ import pytest
 from transformers import TrainingArguments
 
 from hf_scratch import ScratchGPTConfig, ScratchTransformerConfig
+from hf_scratch.recipes import parse_yaml
 from hf_scratch.training.arguments import LanguageModelArguments, ModelArguments
 from hf_scratch.training.parsing import parse_arguments, parse_overrides
 
@@ -83,10 +84,29 @@ def test_a_recipes_numbers_and_words_are_those_of_yaml_1_2(recipe):
     recipe.write_text(
         "learning_rate: 1e-3\nblock_size: 64.0\nsave_strategy: no\nrun_name: 7\n"
         "config_overrides:\n  layer_norm_eps: 1e-6\nlr_scheduler_kwargs: {}\nuse_cpu: true\n"
+        "hub_model_id: 2024-01-01\n"
     )
     (model_args, data_args, args), _ = parse_arguments(*TYPES, args=[str(recipe)])
     assert (args.learning_rate, data_args.block_size, args.save_strategy, args.run_name) == (1e-3, 64, "no", "7")
     assert model_args.config_overrides == {"layer_norm_eps": 1e-6}
+    assert args.hub_model_id == "2024-01-01"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: !!set {b}", "line 1: the tag !!set is not allowed"),
+        ("a: 1\nb: !!int c", "invalid literal for int"),
+        ("a: !!bool b", "'b' does not fit its tag"),
+        ("a: \x00", "the character at position 3"),
+        ("[" * 5000, "nested too deeply"),
+        ("a: 1\n---\na: 2", "line 2: but found another document"),
+        ("{a: 1}: 2", "line 1: found unhashable key"),
+    ],
+)
+def test_what_a_recipe_cannot_hold_is_named(text, message):
+    with pytest.raises(ValueError, match=message):
+        parse_yaml(text)
 
 
 @pytest.mark.parametrize(
@@ -98,11 +118,17 @@ def test_a_recipes_numbers_and_words_are_those_of_yaml_1_2(recipe):
         (["--adam_beta2", "1"], "`adam_beta2` must be 0 or more, and below 1"),
         (["--save_steps", "-1"], "`save_steps` must be above 0"),
         (["--num_train_epochs", "0"], "nothing to train"),
+        (["--dataloader_num_workers", "-1"], "`dataloader_num_workers` must be 0 or more, got -1"),
+        (["--dataloader_num_workers", "1000000"], "`dataloader_num_workers` must be .* or less .*, got 1000000"),
+        (["--dataloader_num_workers", "1", "--dataloader_prefetch_factor", "0"], "`dataloader_prefetch_factor` must"),
+        (["--torch_compile_mode", "foo"], "`torch_compile_mode` is 'foo'; it must be one of default, "),
         (["--lr_scheduler_type", "cosine", "--lr_scheduler_kwargs", '{"cycles": 1}'], "`lr_scheduler_type` cosine: "),
         (["--lr_scheduler_kwargs", "cycles"], "`lr_scheduler_kwargs` must be JSON or a mapping"),
     ],
 )
-def test_a_number_out_of_its_range_is_named(flags, message, recipe):
+def test_a_number_out_of_its_range_is_named(flags, message, recipe, monkeypatch):
+    for name in ("ACCELERATE_DYNAMO_BACKEND", "ACCELERATE_DYNAMO_MODE"):
+        monkeypatch.setenv(name, "")  # restored at the end: `torch_compile` of TrainingArguments sets them
     with pytest.raises(ValueError, match=message):
         parse_arguments(*TYPES, args=[str(recipe), *flags])
 

@@ -164,6 +164,10 @@ TABLE = [
     (TRANSLATE + "--num_beams 301", "`num_beams` is 301, but there are only 279 tokens"),
     (WRITE + "--block_size 2147483648", "`block_size` must be 1048576 or less"),
     (WRITE + "--logging_steps inf", "infinity"),
+    (WRITE + "--dataloader_num_workers -1", "`dataloader_num_workers` must be 0 or more"),
+    (WRITE + "--dataloader_num_workers 1000000", "`dataloader_num_workers` must be"),
+    (WRITE + "--torch_compile_mode foo", "`torch_compile_mode` is 'foo'; it must be one of default"),
+    (WRITE + "--torch_compile_backend foo", "'FOO' is not a valid DynamoBackend"),
     (WRITE + "--optim_args x", "`optim_args` 'x'"),
     (WRITE + "--data_seed 99999999999999999999", "`data_seed` must be below 2**62"),
     (WRITE + "--neftune_noise_alpha nan", "`neftune_noise_alpha` must be 0 or more"),
@@ -182,7 +186,7 @@ TABLE = [
             "utf16.jsonl": "it is UTF-16 text",
             "table.jsonl": "line 1 is not one JSON object: 'text,source'",
             "broken.jsonl": "line 2 is not one JSON object",
-            "number.jsonl": "row 1, counted from 0, has in column 'text' no text, but int (3)",
+            "number.jsonl": "row 1, counted from 0, has no text, but int (3), in column 'text'",
             "list.jsonl": "no text, but list",
             "bare.jsonl": "line 1 is not a JSON object",
             "mixed.jsonl": "1 of 2 rows with no text in column 'text' (rows 1",
@@ -268,6 +272,8 @@ def words_of(line: str, bad, out) -> list[str]:
 def test_a_mistake_is_one_line_and_leaves_nothing_behind(line, message, scripts, bad, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", words_of(line, bad, tmp_path / "run"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    for name in ("ACCELERATE_DYNAMO_BACKEND", "ACCELERATE_DYNAMO_MODE"):
+        monkeypatch.setenv(name, "no")  # restored at the end: `torch_compile` of TrainingArguments sets them
     with pytest.raises(SystemExit) as ended:
         scripts[line.split()[0]].main()
     stderr = capsys.readouterr().err

@@ -9,7 +9,6 @@ import article_reference as reference
 import numpy
 import pytest
 import torch
-import yaml
 from article_reference import Weights
 from conftest import ROOT
 from torch import nn
@@ -18,6 +17,7 @@ from transformers import TrainingArguments
 from hf_scratch import ScratchGPTModel
 from hf_scratch.convert import from_article
 from hf_scratch.convert.presets import make_preset
+from hf_scratch.recipes import read_recipe
 from hf_scratch.training.trainers import LanguageModelTrainer
 
 SEEDS = ROOT.parent / "shared" / "seeds"
@@ -385,7 +385,7 @@ class LossesInOrder(LanguageModelTrainer):
 
 def train_by_recipe(model, recipe: str, rows: list[dict], folder) -> list[float]:
     """The losses of twenty steps of four rows under Trainer with the optimiser of a recipe."""
-    recipe = yaml.safe_load((RECIPES / recipe).read_text(encoding="utf-8"))
+    recipe = read_recipe(RECIPES / recipe)
     optimiser = {
         name: recipe[name] for name in recipe if name.startswith(("adam", "optim", "weight_decay", "max_grad"))
     }

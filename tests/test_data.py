@@ -7,6 +7,7 @@ from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hf_scratch.data.embedded import EMBEDDED, describe_embedded
 from hf_scratch.data.loading import load_splits
 from hf_scratch.data.pairs import PairsWithBPEDropout, check_lengths, count_cut, take_pairs, tokenize_pairs
 from hf_scratch.data.sampling import TokenBudgetBatchSampler
@@ -70,7 +71,7 @@ def test_products_are_right_and_held_out_in_both_orders():
     [
         ({}, "either `dataset_name`"),
         ({"dataset_name": "embedded:numbers", "train_file": "x"}, "either `dataset_name`"),
-        ({"dataset_name": "embedded:poems"}, "embedded:numbers, embedded:stories"),
+        ({"dataset_name": "embedded:poems"}, r"embedded:numbers \(en, de: .*embedded:multiplication \(text: "),
         ({"dataset_name": "./nowhere"}, "'./nowhere'"),
         ({"train_file": "nowhere.jsonl"}, "'nowhere.jsonl'"),
     ],
@@ -111,6 +112,50 @@ def test_a_file_of_a_folder_is_named(tmp_path):
     (tmp_path / "test.csv").write_bytes("en,de\na,ü\n".encode("latin-1"))
     with pytest.raises(ValueError, match=r"test\.csv: line 2 is not UTF-8 text"):
         load_splits(str(tmp_path))
+
+
+DATES = [{"text": "2024-01-01"}, {"text": "2024-01-02 10:00"}]
+
+
+@pytest.mark.parametrize("form", ["lines", "array", "gzip", "shards"])
+def test_a_file_of_dates_beside_files_of_text_is_refused(form, tmp_path):
+    """datasets would read the dates as "2024-01-01 00:00:00"."""
+    write(tmp_path / "train-0.jsonl", [{"text": "a", "date": "2024-01-01"}])
+    name, content = "test.jsonl", "".join(json.dumps({**row, "date": "2024-01-01"}) + "\n" for row in DATES).encode()
+    if form == "array":
+        name, content = "test.json", json.dumps([{**row, "date": "2024-01-01"} for row in DATES]).encode()
+    elif form == "gzip":
+        name, content = "test.jsonl.gz", gzip.compress(content)
+    elif form == "shards":
+        name = "train-1.jsonl"
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=rf"The column 'text' of {name} in .* was read as timestamps"):
+        load_splits(str(tmp_path))
+    # a column of dates in every file is not rewritten, and may stand beside the texts
+    (tmp_path / name).write_text(json.dumps({"text": "2024-01-01 was a Monday", "date": "2024-01-02"}) + "\n", "utf-8")
+    if form != "gzip" and form != "array":
+        splits = load_splits(str(tmp_path))
+        assert take_texts(splits["train"])["text"][0] == "a"
+
+
+def test_dates_of_a_translation_are_refused(tmp_path):
+    write(tmp_path / "train.jsonl", [{"translation": row} for row in ROWS])
+    write(tmp_path / "test.jsonl", [{"translation": {"en": "a", "de": "2024-01-01"}}])
+    with pytest.raises(ValueError, match=r"'translation\.de' of test\.jsonl in .* was read as timestamps"):
+        load_splits(str(tmp_path))
+
+
+def test_dates_in_csv_files_stay_as_they_are(tmp_path):
+    (tmp_path / "train.csv").write_text("text\n2024-01-01\n2024-01-02\n", encoding="utf-8")
+    assert take_texts(load_splits(str(tmp_path))["train"])["text"][:] == ["2024-01-01", "2024-01-02"]
+
+
+def test_each_embedded_set_has_the_columns_of_its_entry():
+    for name, embedded in EMBEDDED.items():
+        splits = embedded.make()
+        assert set(splits) == {"train", "validation", "test"}
+        assert all(rows.column_names == list(embedded.columns) for rows in splits.values())
+        assert f"{name} ({', '.join(embedded.columns)}: " in describe_embedded()
 
 
 def test_a_one_sided_file_is_named():

@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 from hf_scratch.data import load_splits, take_texts
 from hf_scratch.evaluation.translation import write_lines
-from hf_scratch.recipes import read_recipe
 from hf_scratch.loading import load_tokenizer
+from hf_scratch.recipes import read_recipe
 from hf_scratch.tokenization import train_tokenizer
 
 folder = Path(sys.argv[1])

@@ -279,7 +279,7 @@ def test_what_cannot_slide_is_named_before_the_first_token(options, named, monke
 
 NAN, INFINITY = float("nan"), float("inf")
 REFUSED = [
-    *({"num_beams": value} for value in ("4", None, 2.5, 2.0, 0, -1, [2])),
+    *({"num_beams": value} for value in ("4", None, 2.5, 2.0, 0, -1, [2], True, torch.tensor(True))),
     *({"num_return_sequences": value} for value in ("2", None, 1.5, 0, -1)),
     *({"num_beams": 2, "length_penalty": value} for value in ("1", None, NAN, INFINITY, -INFINITY, 1e9, -1e9)),
     *({"eos_token_id": value} for value in ([], "2", 2.5, [2, "a"], [[2]], torch.tensor([]))),
@@ -314,7 +314,7 @@ def test_an_option_without_a_meaning_is_named_before_the_first_token(family, opt
 
 
 ACCEPTED = [
-    *({"num_beams": value} for value in (np.int64(2), torch.tensor(2), True)),
+    *({"num_beams": value} for value in (np.int64(2), torch.tensor(2))),
     *({"num_beams": 2, "length_penalty": value} for value in (0, -1, np.float32(0.6), torch.tensor(1.0), 20)),
     *({"eos_token_id": value} for value in (None, -1, 99, (2, 3), np.array([2, 3]), torch.tensor([2, 3]))),
     *({"forced_bos_token_id": value} for value in (None, 59, np.int64(5))),

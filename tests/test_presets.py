@@ -2,11 +2,11 @@
 """The five articles' presets: sizes counted by hand, and recipes that train the same models."""
 
 import pytest
-import yaml
 from conftest import ROOT
 
 from hf_scratch import ScratchGPTForCausalLM, ScratchTransformerForConditionalGeneration
 from hf_scratch.convert.presets import PRESETS, make_preset
+from hf_scratch.recipes import read_recipe
 
 
 def test_gpt_playground():
@@ -70,9 +70,7 @@ RECIPES = {
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_recipe_trains_each_articles_model(name):
     recipe, arguments = RECIPES[name]
-    overrides = yaml.safe_load((ROOT / "scripts" / "recipes" / f"{recipe}.yaml").read_text(encoding="utf-8"))[
-        "config_overrides"
-    ]
+    overrides = read_recipe(ROOT / "scripts" / "recipes" / f"{recipe}.yaml")["config_overrides"]
     preset = make_preset(name, **arguments)
     # the preset's epsilon is folded from the article's unbiased variance, the recipe's is the article's own
     kept = {key: value for key, value in overrides.items() if key != "layer_norm_eps"}

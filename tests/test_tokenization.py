@@ -4,6 +4,7 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from hf_scratch import ScratchGPTConfig, ScratchTransformerConfig
+from hf_scratch.errors import UserError
 from hf_scratch.loading import check_fits, check_same_vocabulary, load_tokenizer
 from hf_scratch.tokenization import count_unknown, report_unknown, train_tokenizer
 
@@ -112,9 +113,9 @@ def test_a_damaged_file_is_named(name, content, tmp_path):
 
 
 def test_a_folder_without_a_tokenizer_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match="holds no tokenizer"):
+    with pytest.raises(UserError, match="holds no tokenizer"):
         load_tokenizer(tmp_path)
-    with pytest.raises(FileNotFoundError, match="is not a folder"):
+    with pytest.raises(UserError, match="is not a folder"):
         load_tokenizer("./nothing")
     (tmp_path / "tokenizer.json").write_text("{}", encoding="utf-8")  # whole, but of nothing
     with pytest.raises(ValueError, match="cannot be loaded"):

@@ -1,7 +1,7 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""From a dataset's name to tokenised rows."""
+"""Data sets: load them, take their columns, tokenise their rows, and order them into batches."""
 
-from .embedded import EMBEDDED, make_multiplication, make_numbers, make_stories
+from .embedded import EMBEDDED, EmbeddedSet, make_multiplication, make_numbers, make_stories
 from .loading import load_splits
 from .pairs import PairsWithBPEDropout, take_pairs, tokenize_pairs
 from .sampling import TokenBudgetBatchSampler
@@ -9,6 +9,7 @@ from .texts import pack_texts, take_texts
 
 __all__ = [
     "EMBEDDED",
+    "EmbeddedSet",
     "PairsWithBPEDropout",
     "TokenBudgetBatchSampler",
     "load_splits",

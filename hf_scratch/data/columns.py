@@ -1,30 +1,68 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Checks of a dataset's columns, before they are tokenised."""
+"""Checks of a dataset's columns, made before the rows are tokenised."""
 
 import os
 from collections.abc import Sequence
+from typing import Any
 
 from datasets import Dataset
 
 
-def check_not_dates(rows: Dataset, column: str, name: str) -> None:
-    """Raise ValueError for a column of dates: the JSON reader converts a column in which every text is a date."""
-    kind = getattr(rows.features[column], "dtype", "")
-    if kind.startswith(("timestamp", "date", "time")):
-        raise ValueError(
-            f"The column {column!r} of {name} was read as {kind}, since every row of it is a date. Its text cannot be "
-            "had back: give the data as a folder with CSV files, by `dataset_name`."
-        )
+def is_date(feature: Any) -> bool:
+    """Whether the JSON reader has made dates or times of a column's texts.
+
+    Args:
+        feature: the column's entry in `Dataset.features`.
+    """
+    return getattr(feature, "dtype", "").startswith(("timestamp", "date", "time"))
 
 
-def check_texts(values: Sequence, column: str, name: str) -> None:
-    """Raise ValueError for the first row that is not text, and for rows without text."""
+def refuse_dates(column: str, name: str) -> ValueError:
+    """The error for a column of dates: the JSON reader converts a column if every text in it is a date.
+
+    Args:
+        column: the column's name.
+        name: what to call the data.
+    """
+    return ValueError(
+        f"The column {column!r} of {name} was read as timestamps, because every text in it is a date, and the texts "
+        "themselves are lost. Give the data as CSV files, in a folder named by `dataset_name`."
+    )
+
+
+def check_texts(rows: Dataset, column: str, name: str) -> None:
+    """Check that each row has text in a column.
+
+    Args:
+        rows: the rows.
+        column: the column's name.
+        name: what the error calls the rows.
+
+    Raises:
+        ValueError: a row has no text or something else there, or all rows have dates.
+    """
+    if is_date(rows.features[column]):
+        raise refuse_dates(column, name)
+    check_text_values(rows[column], column, name)
+
+
+def check_text_values(values: Sequence, column: str, name: str) -> None:
+    """Check that each value is a string with more than white space in it.
+
+    Args:
+        values: a column's values.
+        column: the column's name.
+        name: what the error calls the rows.
+
+    Raises:
+        ValueError: naming the first row that is not text, or the rows without text.
+    """
     other = next(((i, value) for i, value in enumerate(values) if not isinstance(value, str | None)), None)
     if other is not None:
         row, value = other
         raise ValueError(
-            f"{name}: row {row}, counted from 0, has in column {column!r} no text, but {type(value).__name__} "
-            f"({str(value)[:40]}). Put it in quotes, or remove the row."
+            f"{name}: row {row}, counted from 0, has no text, but {type(value).__name__} ({str(value)[:40]}), in "
+            f"column {column!r}. Put it in quotes, or remove the row."
         )
     empty = [i for i, value in enumerate(values) if value is None or not value.strip()]
     if empty:
@@ -36,6 +74,14 @@ def check_texts(values: Sequence, column: str, name: str) -> None:
 
 
 def count_processes(num_proc: int | None, rows: int) -> int | None:
-    """For `map`: at most one for each core and row; None, which starts no process, for one."""
+    """The `num_proc` for `Dataset.map`: at most one process per core and per row.
+
+    Args:
+        num_proc: the processes asked for.
+        rows: how many rows, or groups of rows, there are to share.
+
+    Returns:
+        None in place of 1, so that `map` starts no process.
+    """
     processes = min(num_proc or 1, rows, os.cpu_count() or 1)
     return processes if processes > 1 else None

@@ -1,13 +1,24 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Data sets that need no network: number words, small stories, and products of two numbers."""
+"""The embedded data sets, which need no network: number words, short stories, and products of two numbers."""
 
 import random
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from datasets import Dataset, DatasetDict
 
 
 def make_numbers(highest: int = 9999, held_out: int = 500, seed: int = 0) -> DatasetDict:
-    """Number words, `{"en": "forty-two", "de": "zweiundvierzig"}`, of 0 to `highest`; no number is in two splits."""
+    """Make number words in English and German: `{"en": "forty-two", "de": "zweiundvierzig"}`.
+
+    Args:
+        highest: the numbers are 0 to this one; each is in one split only.
+        held_out: rows of "validation" and of "test".
+        seed: decides which numbers are held out.
+
+    Raises:
+        ImportError: num2words is not installed.
+    """
     try:
         from num2words import num2words
     except ImportError as error:
@@ -34,7 +45,13 @@ _ENDINGS = (
 
 
 def make_stories(stories: int = 3000, held_out: int = 150, seed: int = 0) -> DatasetDict:
-    """Short stories, `{"text": ...}`, from a small grammar of our own."""
+    """Make short stories from a small grammar: `{"text": ...}`.
+
+    Args:
+        stories: how many are drawn; stories drawn twice are kept once.
+        held_out: rows of "validation" and of "test".
+        seed: decides what is drawn.
+    """
     rng = random.Random(seed)
 
     def story() -> str:
@@ -53,9 +70,12 @@ def make_stories(stories: int = 3000, held_out: int = 150, seed: int = 0) -> Dat
 
 
 def make_multiplication(digits: int = 2, held_out: int = 500, seed: int = 0) -> DatasetDict:
-    """All products of two numbers of `digits` digits, `{"text": "07*12=0084"}`: the task of gpt-playground.
+    """Make all products of two numbers, the task of gpt-playground: `{"text": "07*12=0084"}`.
 
-    A product that is held out is so in both orders.
+    Args:
+        digits: digits of each factor.
+        held_out: pairs of factors in "validation" and in "test", each in both orders.
+        seed: decides which pairs are held out.
     """
     factors = range(10**digits)
     pairs = [(a, b) for a in factors for b in range(a + 1)]
@@ -78,8 +98,29 @@ def _split(rows: list[dict], held_out: int) -> DatasetDict:
     )
 
 
+@dataclass(frozen=True)
+class EmbeddedSet:
+    """A data set that is made on the spot.
+
+    Args:
+        columns: the columns of its rows, all text.
+        make: makes its splits "train", "validation" and "test".
+        description: what a row is, in a few words.
+    """
+
+    columns: tuple[str, ...]
+    make: Callable[[], DatasetDict]
+    description: str
+
+
+# by the `dataset_name` that selects it
 EMBEDDED = {
-    "embedded:numbers": make_numbers,
-    "embedded:stories": make_stories,
-    "embedded:multiplication": make_multiplication,
+    "embedded:numbers": EmbeddedSet(("en", "de"), make_numbers, "the number words of 0 to 9,999"),
+    "embedded:stories": EmbeddedSet(("text",), make_stories, "short stories from a small grammar"),
+    "embedded:multiplication": EmbeddedSet(("text",), make_multiplication, "products of two two-digit numbers"),
 }
+
+
+def describe_embedded() -> str:
+    """List the embedded sets with their columns: "embedded:numbers (en, de: the number words of ...), ..."."""
+    return ", ".join(f"{name} ({', '.join(one.columns)}: {one.description})" for name, one in EMBEDDED.items())

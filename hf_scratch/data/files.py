@@ -1,36 +1,42 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Load files and folders of rows with datasets; where that fails, say which file and line is at fault."""
+"""Load files and folders of rows with datasets. An error names the file and the line at fault."""
 
 import codecs
 import gzip
 import json
+import os
+import re
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import datasets
-from datasets import DatasetDict, load_dataset
+from datasets import DatasetDict, Features, load_dataset
 
 from ..errors import describe
 from ..recipes import parse_json
+from .columns import is_date, refuse_dates
 
-TEXT_FILES = (".json", ".jsonl", ".csv", ".tsv", ".txt")
+JSON_FILES = (".json", ".jsonl")
+TEXT_FILES = (*JSON_FILES, ".csv", ".tsv", ".txt")
 LONGEST_EXCERPT = 40  # characters of a faulty line
+DATES_START = 2**20  # bytes of a file that are searched for a date
 _SURROGATE = "has half of a surrogate pair, such as \\ud800, which is no character"
 
 
 def load_files(files: dict[str, str], cache_dir: str | None = None) -> DatasetDict:
-    """Load JSON or JSON-lines files, which may be compressed by gzip.
+    """Load JSON or JSON-lines files. They may be compressed with gzip.
 
     Args:
-        files: the file of each split.
+        files: the file of each split; "~" stands for the home folder.
+        cache_dir: where datasets keeps what it has read. Default: its own cache.
 
     Raises:
-        ValueError: a file that is not UTF-8, not JSON, or empty; with its line.
-        FileNotFoundError: a file that is not there.
+        ValueError: a file is empty, not UTF-8 or not JSON. The message names the first line at fault.
+        FileNotFoundError: a file does not exist.
     """
-    files = {split: str(Path(file).expanduser()) for split, file in files.items()}
+    files = {split: os.path.expanduser(file) for split, file in files.items()}
     for split, file in files.items():
         path = Path(file)
         if path.is_dir():
@@ -45,7 +51,7 @@ def load_files(files: dict[str, str], cache_dir: str | None = None) -> DatasetDi
     for split, file in files.items():
         with _quiet():
             try:
-                # one by one: read after a file of text, a file of dates would become "2024-01-01 00:00:00"
+                # One by one, so that a file of dates shows as such: see `_find_rewritten_column`.
                 splits[split] = load_dataset("json", data_files={split: file}, split=split, cache_dir=cache_dir)
             except Exception as error:  # of whatever library reads the file
                 fault = find_fault(Path(file)) or _explain(error, [Path(file)])
@@ -54,29 +60,63 @@ def load_files(files: dict[str, str], cache_dir: str | None = None) -> DatasetDi
 
 
 def load_folder(folder: str, config_name: str | None = None, cache_dir: str | None = None) -> DatasetDict:
-    """Load a folder that is laid out like a Hub dataset: its splits are known by their files' names.
+    """Load a folder with the layout of a Hub dataset, whose file names tell the splits.
+
+    Args:
+        folder: the folder.
+        config_name: the dataset's configuration, if it has several.
+        cache_dir: where datasets keeps what it has read. Default: its own cache.
 
     Raises:
-        ValueError: a folder without data files, or with a file that cannot be read.
+        ValueError: the folder has no data files, a file cannot be read, or every text in a file's column is a date.
     """
-    paths = sorted(path for path in Path(folder).rglob("*") if path.is_file() and path.suffix in TEXT_FILES)
+    paths = sorted(path for path in Path(folder).rglob("*") if path.is_file())
+    paths = [path for path in paths if path.with_name(path.name.removesuffix(".gz")).suffix in TEXT_FILES]
+    json_paths = [path for path in paths if path.with_name(path.name.removesuffix(".gz")).suffix in JSON_FILES]
     for path in paths:
-        if fault := find_first_fault(path, path.suffix in (".json", ".jsonl")):
+        if fault := find_first_fault(path, path in json_paths):
             raise ValueError(f"`dataset_name` ({folder}), {path.relative_to(folder)}: {fault}.")
     with _quiet():
         try:
-            return load_dataset(folder, config_name, cache_dir=cache_dir)
+            splits = load_dataset(folder, config_name, cache_dir=cache_dir)
         except Exception as error:  # of whatever library reads the files
-            paths = [path for path in paths if path.suffix in (".json", ".jsonl")]
-            for path in paths:
+            for path in json_paths:
                 if fault := find_fault(path):
                     raise ValueError(f"`dataset_name` ({folder}), {path.relative_to(folder)}: {fault}.") from error
-            raise ValueError(f"`dataset_name` ({folder}): {_explain(error, paths)}") from error
+            raise ValueError(f"`dataset_name` ({folder}): {_explain(error, json_paths)}") from error
+        for path in json_paths:
+            if column := _find_rewritten_column(path, next(iter(splits.values())).features, cache_dir):
+                raise refuse_dates(column, f"{path.relative_to(folder)} in `dataset_name` ({folder})")
+    return splits
+
+
+def _find_rewritten_column(path: Path, features: Features, cache_dir: str | None) -> str | None:
+    """Find a column in which datasets has rewritten a file's dates, "2024-01-01" to "2024-01-01 00:00:00".
+
+    The JSON reader makes timestamps of a file's column if every text in it is a date. If the same column has other
+    texts in an earlier file, datasets turns these timestamps back into text, in another form.
+
+    Args:
+        path: a JSON file of the folder.
+        features: those of the loaded folder.
+        cache_dir: see `load_folder`.
+    """
+    with _open(path) as file:
+        if not re.search(rb'"\d{4}-\d\d-\d\d', file.read(DATES_START)):
+            return None
+    columns = features.flatten()  # "translation.de" for a nested column
+    alone = load_dataset("json", data_files=str(path), split="train", cache_dir=cache_dir).features.flatten()
+    rewritten = (
+        column
+        for column, feature in alone.items()
+        if is_date(feature) and getattr(columns.get(column), "dtype", "") == "string"
+    )
+    return next(rewritten, None)
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the library's own log of what it cannot read."""
+    """Suppress the library's own log of what it cannot read."""
     verbosity = datasets.logging.get_verbosity()
     datasets.logging.set_verbosity(datasets.logging.CRITICAL)
     try:
@@ -92,15 +132,24 @@ def _explain(error: BaseException, paths: list[Path]) -> str:
     message = describe(cause)
     if "column names don't match" in message or "Couldn't cast" in message:
         columns = "; ".join(f"{path.name} has {', '.join(_columns(path))}" for path in paths)
-        return f"The files have different columns: {columns}. Give all the same."
+        return f"The files have different columns: {columns}. Give all files the same columns."
     if "corresponds to no data" in message:
         return "There are no rows."
     return message
 
 
 def find_first_fault(path: Path, is_json: bool = True) -> str | None:
-    """What of a file must not reach its reader: text that is not UTF-8, which the readers do not all look for, and
-    `null` for a row, on which pyarrow's JSON reader ends the process.
+    """Find what must not reach a file's reader.
+
+    That is text other than UTF-8, since not all readers check the encoding, and the row `null`, since pyarrow's JSON
+    reader ends the process on it.
+
+    Args:
+        path: the file.
+        is_json: whether it holds JSON or JSON lines.
+
+    Returns:
+        The fault as the end of a sentence, e.g. "line 3 is null", or None.
     """
     try:
         with _open(path) as file:
@@ -122,7 +171,11 @@ def find_first_fault(path: Path, is_json: bool = True) -> str | None:
 
 
 def find_fault(path: Path) -> str | None:
-    """What is wrong with a JSON or JSON-lines file that cannot be read, e.g. "line 3 is not one JSON object: 'a'"."""
+    """Find what is wrong with a JSON or JSON-lines file that could not be read.
+
+    Returns:
+        The fault as the end of a sentence, e.g. "line 3 is not one JSON object: 'a'", or None.
+    """
     with _open(path) as file:
         start = file.read(1)
         if start == b"[":
@@ -177,7 +230,7 @@ def _has_lone_surrogate(value) -> bool:
 
 
 def _columns(path: Path) -> list[str]:
-    """The columns of all rows, each with the kinds of its values: "text (str)"."""
+    """List the columns of a file's rows, each with the types of its values: "text (str)"."""
     with _open(path) as file:
         content = file.read().decode("utf-8-sig")
     try:

@@ -1,11 +1,10 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Load a dataset's splits: from the Hub, a folder, files, or one of the embedded sets."""
+"""Load a dataset's splits from the Hub, a folder, files, or one of the embedded sets."""
 
-from pathlib import Path
+from datasets import Dataset, DatasetDict, load_dataset
 
-from datasets import DatasetDict, load_dataset
-
-from .embedded import EMBEDDED
+from ..loading import find_folder
+from .embedded import EMBEDDED, describe_embedded
 from .files import load_files, load_folder
 
 
@@ -17,40 +16,38 @@ def load_splits(
     test_file: str | None = None,
     cache_dir: str | None = None,
 ) -> DatasetDict:
-    """Load the splits "train", "validation" and "test", as many as there are.
+    """Load the splits "train", "validation" and "test", as many of them as there are.
 
     Args:
-        dataset_name: a Hub id, a folder laid out like one (splits known by their file names), or one of the embedded
-            sets, which need no network: "embedded:numbers" (en, de), "embedded:stories" and
-            "embedded:multiplication" (text).
+        dataset_name: a Hub id; a folder with the layout of a Hub dataset, whose file names tell the splits; or the
+            name of an embedded set (see `EMBEDDED`).
         dataset_config_name: the Hub dataset's configuration.
-        train_file, validation_file, test_file: JSON or JSON-lines files, in place of `dataset_name`.
+        train_file: a JSON or JSON-lines file; the three files are given in place of `dataset_name`.
+        validation_file: likewise.
+        test_file: likewise.
+        cache_dir: where datasets keeps what it has read. Default: its own cache.
 
     Raises:
-        ValueError: neither or both kinds of source, an unknown embedded set, an empty split, or a file that cannot be
-            read, with its first line at fault.
-        FileNotFoundError: a file or folder that is not there.
+        ValueError: neither or both kinds of source are given, there is no such folder or embedded set, a split is
+            empty, or a file cannot be read. The message names the file's first line at fault.
+        FileNotFoundError: a file does not exist.
     """
     files = {"train": train_file, "validation": validation_file, "test": test_file}
     files = {split: file for split, file in files.items() if file is not None}
     if (dataset_name is None) == (not files):
         raise ValueError("Give either `dataset_name`, or `train_file`, `validation_file` and `test_file`.")
-    if dataset_name is not None and dataset_name.startswith("embedded:"):
-        if dataset_name not in EMBEDDED:
-            raise ValueError(f"`dataset_name` is {dataset_name!r}; the embedded sets are {', '.join(EMBEDDED)}.")
-        splits = EMBEDDED[dataset_name]()
-    elif dataset_name is not None:
-        folder = Path(dataset_name).expanduser()
-        if dataset_name.startswith((".", "/", "~")) and not folder.is_dir():
-            raise FileNotFoundError(f"`dataset_name` is {dataset_name!r}, but there is no such folder.")
-        if not dataset_name.strip():
-            raise ValueError("`dataset_name` is empty.")
-        if folder.is_dir():
-            splits = load_folder(str(folder), dataset_config_name, cache_dir)
-        else:
-            splits = load_dataset(dataset_name, dataset_config_name, cache_dir=cache_dir)
-    else:
+    if files:
         splits = load_files(files, cache_dir)
+    elif not dataset_name.strip():
+        raise ValueError("`dataset_name` is empty.")
+    elif dataset_name.startswith("embedded:"):
+        if dataset_name not in EMBEDDED:
+            raise ValueError(f"`dataset_name` is {dataset_name!r}; the embedded sets are {describe_embedded()}.")
+        splits = EMBEDDED[dataset_name].make()
+    elif (folder := find_folder(dataset_name, "dataset_name")) is not None:
+        splits = load_folder(folder, dataset_config_name, cache_dir)
+    else:
+        splits = load_dataset(dataset_name, dataset_config_name, cache_dir=cache_dir)
     for split, rows in splits.items():
         if len(rows) == 0:
             raise ValueError(f"The split {split!r} of {dataset_name or files[split]} has no rows.")
@@ -58,7 +55,16 @@ def load_splits(
 
 
 def load_from_arguments(args, cache_dir: str | None = None) -> DatasetDict:
-    """`load_splits` of a script's DataArguments, cut to its `max_{train,eval,predict}_samples`."""
+    """Load the splits that a script's `DataArguments` name, cut to `max_{train,eval,predict}_samples` rows.
+
+    Args:
+        args: the script's `DataArguments`.
+        cache_dir: see `load_splits`.
+
+    Raises:
+        ValueError: there is no training data; or see `load_splits`.
+        FileNotFoundError: see `load_splits`.
+    """
     splits = load_splits(
         args.dataset_name,
         args.dataset_config_name,
@@ -70,12 +76,14 @@ def load_from_arguments(args, cache_dir: str | None = None) -> DatasetDict:
     if "train" not in splits:
         raise ValueError(f"There is no training data: the splits are {', '.join(splits)}.")
     limits = {"train": args.max_train_samples, "validation": args.max_eval_samples, "test": args.max_predict_samples}
-    for name, limit in limits.items():
-        if limit is not None and name in splits:
-            splits[name] = splits[name].select(range(min(limit, len(splits[name]))))
-    return splits
+    return DatasetDict({split: take_first(rows, limits.get(split)) for split, rows in splits.items()})
+
+
+def take_first(rows: Dataset, limit: int | None) -> Dataset:
+    """The first `limit` rows, or all of them if there are fewer or `limit` is None."""
+    return rows if limit is None else rows.select(range(min(limit, len(rows))))
 
 
 def describe_split(args, split: str) -> str:
-    """What an error calls a split: its file, or its name in the dataset."""
+    """What errors call a split: its file's path, or the split's name in the dataset."""
     return getattr(args, f"{split}_file", None) or split

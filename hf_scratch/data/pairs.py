@@ -1,5 +1,5 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Sentence pairs for translation: take the two columns, tokenise, count what was cut."""
+"""Sentence pairs for translation: take their columns, tokenise them, and count what was cut."""
 
 import copy
 import logging
@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from datasets import Dataset
 
-from .columns import check_not_dates, check_texts, count_processes
+from .columns import check_text_values, check_texts, count_processes
 
 logger = logging.getLogger(__name__)
 
@@ -16,14 +16,20 @@ logger = logging.getLogger(__name__)
 def take_pairs(
     rows: Dataset, source_lang: str, target_lang: str, name: str = "the data", num_proc: int | None = None
 ) -> Dataset:
-    """The columns "source" and "target" (strings) out of `{"en": ..., "de": ...}` or `{"translation": {...}}` rows.
+    """Take the two languages out of rows `{"en": ..., "de": ...}` or `{"translation": {"en": ..., "de": ...}}`.
 
     Args:
-        name: what errors call the data.
+        rows: the rows.
+        source_lang: the source language's column, or its key in "translation".
+        target_lang: the target language's.
+        name: what errors call the rows.
         num_proc: processes; the result does not depend on them.
 
+    Returns:
+        Rows with the columns "source" and "target", both strings.
+
     Raises:
-        ValueError: a language that the rows do not have, or a row with an empty side or something else than text.
+        ValueError: the rows do not have a language, or a row has no text or something else in it.
     """
     first = rows[0]
     nested = isinstance(first.get("translation"), dict)
@@ -39,10 +45,9 @@ def take_pairs(
     for lang in (source_lang, target_lang):
         if nested:
             pairs = (pair if isinstance(pair, dict) else {} for pair in rows["translation"])
-            check_texts([pair.get(lang) for pair in pairs], lang, name)
+            check_text_values([pair.get(lang) for pair in pairs], lang, name)
         else:
-            check_not_dates(rows, lang, name)
-            check_texts(rows[lang], lang, name)
+            check_texts(rows, lang, name)
     return rows.map(
         take,
         remove_columns=rows.column_names,
@@ -59,13 +64,19 @@ def tokenize_pairs(
     name: str,
     num_proc: int | None = None,
 ) -> Dataset:
-    """ "source" and "target" to `input_ids`, `attention_mask`, `labels`, `length` (the longer side, in tokens) and
-    `source_cut` and `target_cut`: whether a side was longer than its limit.
-
-    What is longer is cut, with the end token kept, as run_translation.py does.
+    """Tokenise pairs. A side that is too long is cut, and its end token kept, as in run_translation.py.
 
     Args:
+        pairs: rows with the columns "source" and "target".
+        tokenizer: appends the end token.
+        max_source_length: tokens of a source at most, the end token included.
+        max_target_length: tokens of a target at most, the end token included.
+        name: what the progress bar calls the rows.
         num_proc: processes; the result does not depend on them.
+
+    Returns:
+        Rows of `input_ids`, `attention_mask` and `labels` (lists of ints), `length` (tokens of the longer side), and
+        `source_cut` and `target_cut` (whether the side was cut).
     """
 
     def encode(batch: dict) -> dict:
@@ -76,7 +87,7 @@ def tokenize_pairs(
             ("source", "input_ids", max_source_length),
             ("target", "labels", max_target_length),
         ):
-            # a row that is full may just fit
+            # A side of just the limit may have been cut or not.
             full = [i for i, ids in enumerate(encoded[column]) if len(ids) >= limit]
             texts = [batch[side][i] for i in full]
             rows = (
@@ -96,10 +107,16 @@ def tokenize_pairs(
 
 
 def count_cut(encoded: Dataset, name: str, max_source_length: int, max_target_length: int) -> str:
-    """How many sides of `tokenize_pairs`' rows were cut, logged where there are some; for the card.
+    """Count the sides that `tokenize_pairs` cut, and log a warning if there are any.
+
+    Args:
+        encoded: its rows.
+        name: what the warning calls them.
+        max_source_length: the limit of a source, in tokens.
+        max_target_length: the limit of a target, in tokens.
 
     Returns:
-        "" for none; else for example "3 of 100 sources at 128 tokens".
+        A phrase for the card, e.g. "3 of 100 sources at 128 tokens"; "" if nothing was cut.
     """
     limits = {"source": max_source_length, "target": max_target_length}
     counts = {side: sum(encoded[f"{side}_cut"]) for side in limits}
@@ -110,12 +127,16 @@ def count_cut(encoded: Dataset, name: str, max_source_length: int, max_target_le
 
 
 def check_lengths(lengths: Sequence[int], longest: int | None, what: str, advice: str) -> None:
-    """Raise ValueError where rows need more positions than a model has, before anything is trained or translated.
+    """Check that no row needs more positions than the model has, before anything is trained or translated.
 
     Args:
-        lengths: the tokens of each row.
-        longest: the model's positions; None, for a model that names none, passes.
-        what: what the rows are, e.g. "sources of test".
+        lengths: tokens of each row.
+        longest: the model's positions; None for a model without a limit.
+        what: what the error calls the rows, e.g. "sources of test".
+        advice: the error's last sentence.
+
+    Raises:
+        ValueError: a row is longer; the message counts such rows and names the first.
     """
     too_long = [i for i, length in enumerate(lengths) if longest is not None and length > longest]
     if too_long:
@@ -127,7 +148,7 @@ def check_lengths(lengths: Sequence[int], longest: int | None, what: str, advice
 
 
 def count_tokens(texts: Sequence[str], tokenizer) -> list[int]:
-    """The tokens of each text, uncut."""
+    """The number of tokens of each text, uncut."""
     return [len(ids) for ids in tokenizer(list(texts), verbose=False)["input_ids"]]
 
 
@@ -138,15 +159,20 @@ def _encode_pairs(batch: dict, tokenizer, max_source_length: int, max_target_len
 
 
 class PairsWithBPEDropout(torch.utils.data.Dataset):
-    """Pairs cut into pieces anew each time, with merges left out at random (BPE-dropout, Provilkov et al. 2020).
+    """Pairs that are tokenised anew each time, with merges left out at random (BPE-dropout, Provilkov et al. 2020).
 
-    The draws are the tokenizers library's own, which takes no seed: a run cannot be repeated to the bit.
+    The tokenizers library draws the merges and takes no seed, so that a run cannot be repeated bit for bit.
 
     Args:
-        pairs: the columns "source" and "target".
-        encoded: what `tokenize_pairs` made of them; its "length", without dropout, is what batches are counted by.
+        pairs: rows with the columns "source" and "target".
+        encoded: what `tokenize_pairs` made of them. Batches are filled by its "length", which is without dropout.
         tokenizer: a BPE tokenizer; it is copied, not changed.
-        dropout: the share of merges left out, between 0 and 1.
+        dropout: the share of merges left out, above 0 and below 1.
+        max_source_length: tokens of a source at most.
+        max_target_length: tokens of a target at most.
+
+    Raises:
+        ValueError: `dropout` is out of its range, or the tokenizer is not BPE.
     """
 
     def __init__(
@@ -172,11 +198,11 @@ class PairsWithBPEDropout(torch.utils.data.Dataset):
         return len(self.pairs)
 
     def __getitem__(self, key: int | str):
-        """A row, or a column of the rows without dropout."""
+        """A row by its index, or by its name a column, which is without dropout."""
         return self.encoded[key] if isinstance(key, str) else self.__getitems__([key])[0]
 
     def __getitems__(self, indices: list[int]) -> list[dict]:
-        """Several rows: torch's loader asks for a batch at a time."""
+        """Several rows at once: torch's loader asks for a batch."""
         rows = self.pairs[indices]
         encoded = _encode_pairs(rows, self.tokenizer, self.max_source_length, self.max_target_length)
         return [{name: column[i] for name, column in encoded.items()} for i in range(len(indices))]

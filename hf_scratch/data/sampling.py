@@ -1,5 +1,5 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""The order of training rows: batches by a budget of tokens, and an order that follows the seed alone."""
+"""Samplers of training rows: batches by a budget of tokens, and an order that depends on the seed alone."""
 
 import random
 from collections.abc import Iterator, Sequence
@@ -9,16 +9,16 @@ from torch.utils.data import Sampler
 
 
 class TokenBudgetBatchSampler(Sampler[list[int]]):
-    """Batches of similar lengths that hold at most `max_tokens` tokens, padding included, in a new order each epoch.
+    """Batches of rows of similar length, in a new order each epoch.
 
     Args:
-        lengths: tokens of each row; the longer side for pairs.
-        max_tokens: the most `rows * longest row` of a batch.
-        num_processes: the number of batches is made a multiple of it, so that no process waits for another.
-        seed: of the order.
+        lengths: tokens of each row; of pairs, the longer side.
+        max_tokens: tokens of a batch at most, padding included: rows times the longest row.
+        num_processes: the number of batches is made a multiple of this, so that no process waits for another.
+        seed: decides the order, together with the epoch.
 
     Raises:
-        ValueError: a row that is longer than `max_tokens`.
+        ValueError: a row is longer than `max_tokens`. While iterating: the batches cannot be shared evenly.
     """
 
     def __init__(self, lengths: Sequence[int], max_tokens: int, num_processes: int = 1, seed: int = 42):
@@ -34,10 +34,10 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         self.epoch = 0
         self.batch_size = None  # accelerate reads it: the batches have no common size
         self.drop_last = False
-        self.sampler = self  # where accelerate looks for `set_epoch` when it deals batches out to processes
+        self.sampler = self  # accelerate looks here for `set_epoch` when it shares batches among processes
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the order; Trainer and accelerate call this at the start of each epoch."""
+        """Choose the epoch's order. Trainer and accelerate call this at the start of each epoch."""
         self.epoch = epoch
 
     def _batches(self, rng: random.Random) -> list[list[int]]:
@@ -45,7 +45,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         rng.shuffle(order)
         order.sort(key=self.lengths.__getitem__)  # stable: rows of one length stay shuffled
         batches, batch = [], []
-        for row in order:  # ascending, so the row at hand is the longest yet
+        for row in order:  # ascending, so this row is the longest of its batch so far
             if batch and (len(batch) + 1) * self.lengths[row] > self.max_tokens:
                 batches.append(batch)
                 batch = []
@@ -67,20 +67,24 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         return iter(self._batches(random.Random(self.seed + self.epoch)))
 
     def __len__(self) -> int:
-        return len(self._batches(random.Random(0)))  # lengths alone decide how many
+        return len(self._batches(random.Random(0)))  # the number depends on the lengths alone
 
 
 class SeededSampler(Sampler[int]):
-    """A sampler with `generator`, whose order depends on the seed and the epoch alone.
+    """A torch sampler whose order depends on the seed and the epoch alone.
 
-    With torch's global random numbers, a resumed run reads another order, and each process one of its own.
+    With torch's global random numbers, the order would differ after resuming, and between processes.
+
+    Args:
+        sampler: has the attribute `generator`, as torch's `RandomSampler`.
+        seed: decides the order, together with the epoch.
     """
 
     def __init__(self, sampler: Sampler, seed: int):
         self.sampler, self.seed, self.epoch = sampler, seed, 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the order."""
+        """Choose the epoch's order."""
         self.epoch = epoch
 
     def __iter__(self) -> Iterator[int]:

@@ -1,5 +1,5 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""What a trained model is worth: BLEU and chrF of translations, bits per byte of a language model."""
+"""Evaluation: BLEU and chrF of translations, bits per byte and right answers of a language model."""
 
 from .language_modeling import evaluate_answers, evaluate_language_model
 from .translation import evaluate_translation, score_translations

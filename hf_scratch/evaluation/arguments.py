@@ -1,37 +1,101 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Checks of the evaluation scripts' arguments."""
+"""What the evaluation scripts share: arguments, their checks, and how model, tokenizer and rows are loaded."""
 
+import json
 import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
+from datasets import Dataset
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from ..data.loading import load_splits, take_first
+from ..loading import check_fits, load_checkpoint, load_tokenizer
 from ..training.arguments import DTYPES, check_at_least
 
 
-def check_evaluation(args: Any, *positive: str) -> None:
-    """Check an evaluation script's arguments: what it would fail on only after all is evaluated, too.
+@dataclass(kw_only=True)
+class EvaluationArguments:
+    """The options of both evaluation scripts."""
+
+    model: str = field(metadata={"help": "A folder or Hub id."})
+    test_file: str = field(metadata={"help": "JSON lines to evaluate on."})
+    batch_size: int = field(default=32, metadata={"help": "Rows per batch."})
+    max_samples: int | None = field(default=None, metadata={"help": "Evaluate on at most this many rows."})
+    device: str = field(default="cpu", metadata={"help": "cpu, cuda, ..."})
+    dtype: str = field(default="float32", metadata={"help": "float32, bfloat16 or float16."})
+    json: str | None = field(default=None, metadata={"help": "File for the figures."})
+
+    def check(self) -> None:
+        """Check the values, also those that would otherwise fail only after the evaluation.
+
+        Raises:
+            ValueError: a number is out of its range, the device or dtype is unknown, or a file cannot be written.
+        """
+        check_at_least(self, 1, "batch_size", "max_samples")
+        if self.dtype not in DTYPES:
+            raise ValueError(f"`dtype` must be one of {', '.join(DTYPES)}; got {self.dtype!r}.")
+        try:
+            torch.zeros(1, device=self.device).item()
+        except (RuntimeError, AssertionError) as error:
+            raise ValueError(f"`device` is {self.device!r}: {str(error).splitlines()[0]}") from error
+        check_writable("json", self.json)
+
+
+def check_writable(name: str, path: str | None) -> None:
+    """Check that a file can be written. None passes.
 
     Args:
-        positive: more arguments that must be 1 or more.
+        name: the argument's name, for the error.
+        path: the file.
 
     Raises:
-        ValueError: a number out of its range, an unknown device or dtype, or a file that cannot be written.
+        ValueError: there is no folder for the file, it is a folder itself, or it may not be written.
     """
-    check_at_least(args, 1, "batch_size", "max_samples", *positive)
-    if args.dtype not in DTYPES:
-        raise ValueError(f"`dtype` must be one of {', '.join(DTYPES)}; got {args.dtype!r}.")
-    try:
-        torch.zeros(1, device=args.device).item()
-    except (RuntimeError, AssertionError) as error:
-        raise ValueError(f"`device` is {args.device!r}: {str(error).splitlines()[0]}") from error
-    for name in ("json", "output_file"):
-        path = getattr(args, name, None)
-        if path is not None and (os.path.isdir(path) or not os.path.isdir(os.path.dirname(path) or ".")):
-            raise ValueError(f"`{name}` is {path!r}, but there is no folder for it, or it is a folder itself.")
-        if path is not None and not os.access(path if os.path.exists(path) else os.path.dirname(path) or ".", os.W_OK):
-            raise ValueError(f"`{name}` is {path!r}, which cannot be written.")
-    if args.json is not None and os.path.realpath(args.json) == os.path.realpath(
-        getattr(args, "output_file", None) or ""
-    ):
-        raise ValueError(f"`json` and `output_file` are both {args.json!r}.")
+    if path is None:
+        return
+    folder = os.path.dirname(path) or "."
+    if os.path.isdir(path) or not os.path.isdir(folder):
+        raise ValueError(f"`{name}` is {path!r}, but there is no folder for it, or it is a folder itself.")
+    if not os.access(path if os.path.exists(path) else folder, os.W_OK):
+        raise ValueError(f"`{name}` is {path!r}, which cannot be written.")
+
+
+def load_for_evaluation(
+    args: EvaluationArguments, auto_class: Any, take: Callable[[Dataset], Dataset]
+) -> tuple[Dataset, PreTrainedModel, PreTrainedTokenizerBase]:
+    """Load what an evaluation needs, and check that it fits together.
+
+    Args:
+        args: the script's arguments.
+        auto_class: the Auto class that loads the model.
+        take: takes the columns that are needed out of the test file's rows.
+
+    Returns:
+        At most `max_samples` rows; the model on its device, in evaluation mode; and the tokenizer.
+
+    Raises:
+        ValueError: see `load_splits`, `load_checkpoint`, `load_tokenizer` and `check_fits`.
+        FileNotFoundError: there is no such test file.
+    """
+    rows = take_first(take(load_splits(test_file=args.test_file)["test"]), args.max_samples)
+    model = load_checkpoint(auto_class, args.model, dtype=args.dtype).to(args.device).eval()
+    tokenizer = load_tokenizer(args.model)
+    check_fits(tokenizer, model.config)
+    return rows, model, tokenizer
+
+
+def report(figures: dict[str, Any], path: str | None) -> None:
+    """Print an evaluation's figures as JSON, and write them to a file.
+
+    Args:
+        figures: the figures.
+        path: the file, or None.
+    """
+    text = json.dumps(figures, indent=2)
+    print(text, flush=True)  # before the file, which may fail: its disk may be full
+    if path is not None:
+        Path(path).write_text(text + "\n", encoding="utf-8")

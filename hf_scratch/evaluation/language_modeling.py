@@ -1,5 +1,5 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Loss, perplexity and bits per byte of a language model, and the accuracy of its answers."""
+"""A language model's loss, perplexity and bits per byte, and the accuracy of its answers."""
 
 import time
 from collections.abc import Sequence
@@ -12,10 +12,18 @@ from .metrics import BitsPerByte
 
 
 def choose_windows(config, block_size: int | None, stride: int | None) -> tuple[int, int]:
-    """`block_size` and `stride` of `evaluate_language_model`, with their defaults.
+    """Choose the windows of `evaluate_language_model`.
+
+    Args:
+        config: the model's config.
+        block_size: tokens per window. Default: the model's positions.
+        stride: tokens from one window's start to the next one's. Default: half of `block_size`.
+
+    Returns:
+        `block_size` and `stride`.
 
     Raises:
-        ValueError: windows longer than the model's positions, or a stride that leaves gaps.
+        ValueError: the window is longer than the model's positions, or the stride would leave tokens out.
     """
     longest = config.max_position_embeddings
     block_size = block_size or longest
@@ -36,23 +44,32 @@ def evaluate_language_model(
     block_size: int | None = None,
     stride: int | None = None,
 ) -> dict:
-    """The loss of each text by itself, `<s> text </s>`, every token once.
+    """Compute the loss on each text by itself, as `<s> text </s>`. Every token but the first is counted once.
+
+    A text longer than `block_size` is read in windows. A window counts only the tokens that no earlier window has
+    counted, so that each of them has at least `block_size - stride` tokens before it.
 
     Args:
-        block_size: tokens the model sees at a time. Default: its `max_position_embeddings`.
-        stride: a text longer than `block_size` is read in windows that move on by this; only tokens not yet counted
-            count, so that they have at least `block_size - stride` tokens before them. Default: half of `block_size`.
+        model: a causal language model.
+        tokenizer: encodes a text as `<s> text`.
+        texts: the texts.
+        batch_size: windows per batch.
+        block_size: tokens per window. Default: the model's positions.
+        stride: tokens from one window's start to the next one's. Default: half of `block_size`.
 
     Returns:
-        `{"loss": nats a token, "perplexity", "bits_per_byte", "tokens", "seconds"}`. The end token's cost is counted
-        in; bytes are those of the texts in UTF-8.
+        "loss" (nats per token), "perplexity", "bits_per_byte" (bytes of the texts in UTF-8; the end tokens' cost is
+        included), "tokens" (their number) and "seconds".
+
+    Raises:
+        ValueError: see `choose_windows`.
     """
     block_size, stride = choose_windows(model.config, block_size, stride)
     start = time.perf_counter()
-    windows = []  # text, its window's ids, how many of the last ones are counted
+    windows = []  # a text's index, a window's ids, and how many of its last ids are counted
     for text, ids in enumerate(tokenizer(list(texts), verbose=False)["input_ids"]):
         ids = [*ids, tokenizer.eos_token_id]
-        counted = 1  # <s> is given
+        counted = 1  # <s> is not predicted
         for begin in range(0, len(ids), stride):
             window = ids[begin : begin + block_size]
             end = begin + len(window)
@@ -71,7 +88,7 @@ def evaluate_language_model(
         for row, (_, ids, count) in enumerate(batch):
             input_ids[row, : len(ids)] = torch.tensor(ids)
             labels[row, len(ids) - count : len(ids)] = torch.tensor(ids[-count:])
-        # padding stands after the text, where a causal model does not see it
+        # the padding is after the text, where a causal model does not see it
         logits = model(input_ids=input_ids.to(model.device), use_cache=False).logits[:, :-1].float()
         targets = labels[:, 1:].to(logits.device)
         losses = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
@@ -87,7 +104,16 @@ def evaluate_language_model(
 
 
 def check_answers(texts: Sequence[str], separator: str, name: str = "the texts") -> None:
-    """Raise ValueError for a text without the separator of question and answer; `name` is what the texts are."""
+    """Check that each text has the separator of question and answer.
+
+    Args:
+        texts: the texts.
+        separator: the separator.
+        name: what the error calls the texts.
+
+    Raises:
+        ValueError: naming the first text without it.
+    """
     without = next((i for i, text in enumerate(texts) if separator not in text), None)
     if without is not None:
         raise ValueError(
@@ -100,16 +126,20 @@ def check_answers(texts: Sequence[str], separator: str, name: str = "the texts")
 def evaluate_answers(
     model: PreTrainedModel, tokenizer, texts: Sequence[str], separator: str, batch_size: int = 200
 ) -> dict:
-    """How often greedy decoding goes on after `separator` exactly as the text does.
+    """Count how often greedy decoding of a question gives the text's answer, to the last character.
 
     Args:
-        texts: question, separator, answer; the first separator counts.
+        model: a causal language model.
+        tokenizer: encodes a text as `<s> text`.
+        texts: each a question, the separator and an answer; the first separator in a text counts.
+        separator: what stands between question and answer.
+        batch_size: questions per batch.
 
     Returns:
-        `{"accuracy": the fraction that is right to the last character, "answers": how many}`.
+        "accuracy" (the share of right answers, 0 to 1) and "answers" (their number).
 
     Raises:
-        ValueError: a text without the separator.
+        ValueError: a text has no separator.
     """
     check_answers(texts, separator)
     model.eval()

@@ -1,7 +1,7 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""evaluate's metrics over sacrebleu and over token losses, which need no download.
+"""Metrics with evaluate's interface: sacrebleu's BLEU and chrF, and bits per byte.
 
-`evaluate.load("sacrebleu")` fetches a script from the Hub at run time; these classes are that API without the fetch.
+`evaluate.load("sacrebleu")` downloads a script from the Hub at run time. These classes need no download.
 """
 
 import math
@@ -18,26 +18,40 @@ _SENTENCES = datasets.Features(
 _LOSSES = datasets.Features({"predictions": datasets.Value("float64"), "references": datasets.Value("string")})
 
 
-class SacreBleu(evaluate.Metric):
-    """Corpus BLEU of sacrebleu (Post 2018), 0 to 100, with its signature."""
+class _SentenceMetric(evaluate.Metric):
+    """A metric of translations with one or more references each."""
+
+    citation_text = ""
 
     def _info(self):
         return evaluate.MetricInfo(
-            description="Corpus BLEU, sacrebleu's, with its signature.",
-            citation="Post, 2018. A Call for Clarity in Reporting BLEU Scores.",
-            inputs_description="predictions: strings; references: a list of strings for each prediction.",
+            description=self.__doc__,
+            citation=self.citation_text,
+            inputs_description="predictions: strings; references: a list of strings per prediction.",
             features=_SENTENCES,
         )
+
+
+class SacreBleu(_SentenceMetric):
+    """sacrebleu's corpus BLEU (Post 2018), 0 to 100, with its signature."""
+
+    citation_text = "Post, 2018. A Call for Clarity in Reporting BLEU Scores."
 
     def _compute(
         self, predictions, references, tokenize: str = "13a", lowercase: bool = False, language: str | None = None
     ) -> dict:
-        """Returns `score`, `signature`, the brevity penalty `bp`, and the tokens of the references, `ref_len`.
+        """Compute BLEU.
 
         Args:
-            tokenize: sacrebleu's tokenizers, or "moses": lower-cased and cut by sacremoses before sacrebleu sees the
-                text (tok:none), which is how papers on Multi30k count.
-            language: of the text, for "moses".
+            predictions: the translations.
+            references: a list of references per translation.
+            tokenize: a tokenizer of sacrebleu; or "moses", which tokenises with sacremoses before sacrebleu sees the
+                text (tok:none in the signature), as papers on Multi30k do.
+            lowercase: whether to lower-case the texts first.
+            language: the texts' language, for "moses".
+
+        Returns:
+            "score", "signature", "bp" (the brevity penalty) and "ref_len" (tokens of the references).
         """
         prefix, references = "", _transpose(references)
         if tokenize == "moses":
@@ -51,37 +65,48 @@ class SacreBleu(evaluate.Metric):
         return {"score": result.score, "signature": signature, "bp": result.bp, "ref_len": result.ref_len}
 
 
-class ChrF(evaluate.Metric):
-    """Corpus chrF of sacrebleu (Popovic 2015), 0 to 100, with its signature."""
+class ChrF(_SentenceMetric):
+    """sacrebleu's corpus chrF (Popovic 2015), 0 to 100, with its signature."""
 
-    def _info(self):
-        return evaluate.MetricInfo(
-            description="Corpus chrF, sacrebleu's, with its signature.",
-            citation="Popovic, 2015. chrF: character n-gram F-score for automatic MT evaluation.",
-            inputs_description="predictions: strings; references: a list of strings for each prediction.",
-            features=_SENTENCES,
-        )
+    citation_text = "Popovic, 2015. chrF: character n-gram F-score for automatic MT evaluation."
 
     def _compute(self, predictions, references) -> dict:
-        """Returns `score` and `signature`."""
+        """Compute chrF.
+
+        Args:
+            predictions: the translations.
+            references: a list of references per translation.
+
+        Returns:
+            "score" and "signature".
+        """
         chrf = CHRF()
         result = chrf.corpus_score(predictions, _transpose(references))
         return {"score": result.score, "signature": str(chrf.get_signature())}
 
 
 class BitsPerByte(evaluate.Metric):
-    """What a language model pays for each byte of text, which no choice of tokenizer changes."""
+    """A language model's loss per byte of text, in bits: models with different tokenizers can be compared by it."""
 
     def _info(self):
         return evaluate.MetricInfo(
-            description="Bits a UTF-8 byte and perplexity a token.",
+            description="Bits per UTF-8 byte, and loss and perplexity per token.",
             citation="",
-            inputs_description="predictions: the summed loss of a text in nats; references: the text.",
+            inputs_description="predictions: the loss of each text, summed, in nats; references: the texts.",
             features=_LOSSES,
         )
 
     def _compute(self, predictions, references, tokens: int) -> dict:
-        """Returns `bits_per_byte`, `loss` (nats a token) and `perplexity`, over `tokens` predicted tokens."""
+        """Compute the mean losses.
+
+        Args:
+            predictions: the loss of each text, summed over its tokens, in nats.
+            references: the texts.
+            tokens: the number of predicted tokens.
+
+        Returns:
+            "bits_per_byte", "loss" (nats per token) and "perplexity" (per token).
+        """
         nats = math.fsum(predictions)
         size = sum(len(text.encode()) for text in references)
         loss = nats / tokens
@@ -89,5 +114,5 @@ class BitsPerByte(evaluate.Metric):
 
 
 def _transpose(references: list[list[str]]) -> list[list[str]]:
-    # evaluate groups references by prediction, sacrebleu by their place in the group
+    # evaluate wants a list of references per prediction; sacrebleu wants the first references of all, the second, ...
     return [list(column) for column in zip(*references, strict=True)]

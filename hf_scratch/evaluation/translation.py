@@ -1,5 +1,5 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Translate a test set and score it: BLEU and chrF, each with its signature."""
+"""Translate a test set and score the translations with BLEU and chrF."""
 
 import time
 from collections.abc import Sequence
@@ -21,28 +21,27 @@ def evaluate_translation(
     target_lang: str | None = None,
     **generate_kwargs,
 ) -> tuple[dict, list[str]]:
-    """Translate `sources` and compare with `references`.
+    """Translate `sources` and score the translations.
 
     Args:
-        target_lang: the references' language, for Moses' rules. Default: the config's `target_lang`; where it has
-            none, there is no "bleu_moses".
-        generate_kwargs: `num_beams`, `length_penalty` and whatever else `generate()` takes.
+        model: an encoder-decoder.
+        tokenizer: its tokenizer.
+        sources: the sentences to translate.
+        references: their translations.
+        batch_size: sentences per batch.
+        target_lang: the references' language, for Moses' rules. Default: the config's `target_lang`; if that is not
+            set either, the scores leave "bleu_moses" out.
+        generate_kwargs: passed to `generate()`, e.g. `num_beams` and `length_penalty`.
 
     Returns:
-        What `score_translations` returns with "sentences" and "seconds", and the translations.
+        The scores of `score_translations` with "sentences" (their number) and "seconds", and the translations.
     """
     translator = TranslationPipeline(model=model, tokenizer=tokenizer, device=model.device)
     start = time.perf_counter()
-    # batches of similar lengths waste less on padding
-    order = sorted(range(len(sources)), key=lambda i: len(sources[i]))
+    translated = translator.translate_by_length(sources, batch_size=batch_size, **generate_kwargs)
     hypotheses = [""] * len(sources)
-    with tqdm(total=len(sources), desc="translating", unit=" sentences") as progress:
-        for begin in range(0, len(order), batch_size):
-            rows = order[begin : begin + batch_size]
-            records = translator([sources[i] for i in rows], batch_size=batch_size, **generate_kwargs)
-            for i, record in zip(rows, records, strict=True):
-                hypotheses[i] = record["translation_text"]
-            progress.update(len(rows))
+    for i, record in tqdm(translated, total=len(sources), desc="translating", unit=" sentences"):
+        hypotheses[i] = record["translation_text"]
     seconds = time.perf_counter() - start
     target_lang = target_lang or getattr(model.config, "target_lang", None)
     scores = score_translations(hypotheses, references, target_lang)
@@ -50,17 +49,21 @@ def evaluate_translation(
 
 
 def write_lines(path: Path, texts: Sequence[str]) -> None:
-    """One text a line, so that line n answers line n of the source."""
+    """Write one text per line. Line breaks in a text become spaces, so that line n translates line n of the source."""
     path.write_text("".join(" ".join(text.splitlines()) + "\n" for text in texts), encoding="utf-8")
 
 
 def score_translations(hypotheses: Sequence[str], references: Sequence[str], language: str | None = None) -> dict:
-    """BLEU and chrF, each with its signature.
+    """Compute BLEU and chrF, 0 to 100, each with sacrebleu's signature.
+
+    Args:
+        hypotheses: the translations to score.
+        references: one reference per translation.
+        language: the texts' language, e.g. "de", for Moses' tokenizer. Default: no "bleu_moses".
 
     Returns:
-        `{"bleu", "bleu_signature", "bleu_lc", "bleu_lc_signature", "chrf", "chrf_signature"}`: BLEU on plain text,
-        cased and 13a; `_lc` lower-cased. With a `language` also "bleu_moses" and "bleu_moses_signature", lower-cased
-        and cut by Moses' rules, as papers on Multi30k count.
+        "bleu" (cased, 13a tokens), "bleu_lc" (the same, lower-cased), "chrf" and, with a `language`, "bleu_moses"
+        (lower-cased, Moses' tokens, as in papers on Multi30k). Each has its "..._signature".
     """
     wrapped = [[reference] for reference in references]
     bleu = SacreBleu().compute(predictions=hypotheses, references=wrapped)

@@ -71,7 +71,7 @@ def _is_whole(value: object) -> bool:
         index(value)  # integers of Python and numpy, and tensors with one integer
     except TypeError:
         return False
-    return True
+    return not isinstance(value, bool) and getattr(value, "dtype", None) != torch.bool
 
 
 def _list_token_ids(name: str, value: object) -> list[int]:

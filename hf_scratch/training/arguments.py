@@ -1,8 +1,9 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""The training scripts' arguments, and the checks that TrainingArguments leaves out."""
+"""The training scripts' arguments, and checks that TrainingArguments does not make."""
 
 import logging
 import math
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,17 +12,25 @@ from typing import Any
 import torch
 from transformers import Seq2SeqTrainingArguments, Trainer, TrainingArguments, get_scheduler
 
+from ..data.embedded import describe_embedded
 from ..models.generation import MAX_LOG_LENGTH_FACTOR
 from ..tokenization import KINDS
 
-LONGEST_BLOCK = 2**20  # tokens: even the last row is filled up to a block
+LONGEST_BLOCK = 2**20  # tokens; even the last row is padded to this length
+WORKERS_PER_CORE = 16  # of the data loader, at most
 DTYPES = ("float32", "bfloat16", "float16")
 
 
 def check_at_least(arguments: Any, smallest: float, *names: str) -> None:
-    """Raise ValueError for the first of these arguments that is below `smallest`, or not a finite number.
+    """Check that arguments are finite numbers, and not below a limit. None passes.
 
-    None, where it is a default, passes.
+    Args:
+        arguments: the object that has the arguments.
+        smallest: the limit.
+        names: the arguments' names.
+
+    Raises:
+        ValueError: naming the first argument that is not.
     """
     for name in names:
         value = getattr(arguments, name)
@@ -30,39 +39,51 @@ def check_at_least(arguments: Any, smallest: float, *names: str) -> None:
 
 
 def check_length_penalty(arguments: Any, longest: int) -> None:
-    """Raise ValueError where `length_penalty` would take a beam's score, of up to `longest` tokens, out of float32."""
+    """Check that `length_penalty` keeps the scores of beams within float32.
+
+    Args:
+        arguments: have `length_penalty` and `num_beams`.
+        longest: the longest output, in tokens.
+
+    Raises:
+        ValueError: it does not.
+    """
     penalty = arguments.length_penalty
     if arguments.num_beams > 1 and abs(penalty) * math.log(longest) > MAX_LOG_LENGTH_FACTOR:
         raise ValueError(f"`length_penalty` is {penalty}, too large for {longest} tokens. Usual are 0.6 to 2.")
 
 
 def check_finite(arguments: Any, *names: str) -> None:
-    """Raise ValueError for the first of these arguments that is nan or infinite."""
+    """Raise ValueError for the first of these arguments that is not a finite number. None passes."""
     check_at_least(arguments, -sys.float_info.max, *names)
 
 
 @dataclass
 class ModelArguments:
-    """What to train: a new model, or one to go on with."""
+    """The model and the tokenizer to train with, new or loaded."""
 
     config_overrides: str | None = field(
         default=None,
-        metadata={"help": "Fields of the model's config: a=1,b=2 or JSON; a mapping in a recipe, whose others stay."},
+        metadata={"help": "Fields of the model's config: a=1,b=2 or JSON. They are added to the recipe's."},
     )
     model_name_or_path: str | None = field(
-        default=None, metadata={"help": "A folder or Hub id to start from, in place of a new model."}
+        default=None, metadata={"help": "A model to start from, instead of a new one: a folder or Hub id."}
     )
     tokenizer_name: str | None = field(
-        default=None, metadata={"help": "A tokenizer to use. Default: the model's, or a new one."}
+        default=None, metadata={"help": "A tokenizer: a folder or Hub id. Default: the model's, or a new one."}
     )
     tokenizer_kind: str | None = field(
-        default=None, metadata={"help": "How the new tokenizer cuts text.", "choices": list(KINDS)}
+        default=None,
+        metadata={
+            "help": "Kind of the new tokenizer.",
+            "choices": list(KINDS),
+        },
     )
-    vocab_size: int = field(default=8000, metadata={"help": "The new tokenizer's largest vocabulary."})
+    vocab_size: int = field(default=8000, metadata={"help": "Tokens of the new tokenizer at most."})
     attn_implementation: str | None = field(
         default=None, metadata={"help": "eager, sdpa, flash_attention_2 or flex_attention. Default: sdpa."}
     )
-    cache_dir: str | None = field(default=None, metadata={"help": "Where downloads are kept."})
+    cache_dir: str | None = field(default=None, metadata={"help": "Folder for downloads."})
 
     def __post_init__(self):
         check_at_least(self, 1, "vocab_size")
@@ -70,35 +91,33 @@ class ModelArguments:
 
 @dataclass
 class DataArguments:
-    """What to train on."""
+    """The data to train on, and the options of both training scripts."""
 
     dataset_name: str | None = field(
         default=None,
-        metadata={"help": "A Hub id, a folder laid out like one, embedded:numbers or embedded:stories."},
+        metadata={"help": f"A Hub id, a folder with the layout of one, or an embedded set: {describe_embedded()}."},
     )
     dataset_config_name: str | None = field(default=None, metadata={"help": "The Hub dataset's configuration."})
     train_file: str | None = field(default=None, metadata={"help": "JSON lines to train on."})
     validation_file: str | None = field(default=None, metadata={"help": "JSON lines to validate on."})
     test_file: str | None = field(default=None, metadata={"help": "JSON lines to test on at the end."})
-    max_train_samples: int | None = field(default=None, metadata={"help": "Train on so many rows only."})
-    max_eval_samples: int | None = field(default=None, metadata={"help": "Validate on so many rows only."})
-    max_predict_samples: int | None = field(default=None, metadata={"help": "Test on so many rows only."})
+    max_train_samples: int | None = field(default=None, metadata={"help": "Train on at most this many rows."})
+    max_eval_samples: int | None = field(default=None, metadata={"help": "Validate on at most this many rows."})
+    max_predict_samples: int | None = field(default=None, metadata={"help": "Test on at most this many rows."})
     preprocessing_num_workers: int | None = field(default=None, metadata={"help": "Processes that tokenise."})
     average_checkpoints: int = field(
         default=0,
-        metadata={"help": "At the end, average so many last checkpoints, and keep that if its loss is lower."},
+        metadata={"help": "Average this many last checkpoints at the end; keep the average if its loss is lower."},
     )
     early_stopping_patience: int | None = field(
         default=None,
-        metadata={"help": "Stop after so many evaluations without a better one. Needs load_best_model_at_end."},
+        metadata={"help": "Stop after this many evaluations without improvement. Needs load_best_model_at_end."},
     )
     r_drop_alpha: float = field(
         default=0.0,
-        metadata={
-            "help": "Each row is seen twice an update, and R-Drop's divergence counts so much (Liang et al.: 5)."
-        },
+        metadata={"help": "Weight of R-Drop's divergence between two passes over each row (Liang et al. 2021 use 5)."},
     )
-    max_minutes: float | None = field(default=None, metadata={"help": "Stop training after so many minutes."})
+    max_minutes: float | None = field(default=None, metadata={"help": "Stop training after this many minutes."})
 
     def __post_init__(self):
         check_at_least(self, 1, "max_train_samples", "max_eval_samples", "max_predict_samples")
@@ -110,20 +129,23 @@ class DataArguments:
 
 @dataclass
 class TranslationArguments(DataArguments):
-    """What to translate, and how."""
+    """The options of train_translation.py."""
 
     source_lang: str | None = field(default=None, metadata={"help": "The source language's column, e.g. en."})
     target_lang: str | None = field(default=None, metadata={"help": "The target language's column, e.g. de."})
-    max_source_length: int = field(default=128, metadata={"help": "Sources are cut to so many tokens."})
-    max_target_length: int = field(default=128, metadata={"help": "Targets are cut to so many tokens."})
+    max_source_length: int = field(default=128, metadata={"help": "Sources are cut to this many tokens."})
+    max_target_length: int = field(default=128, metadata={"help": "Targets are cut to this many tokens."})
     max_tokens_per_batch: int | None = field(
-        default=None, metadata={"help": "Tokens of a batch on one device, in place of per_device_train_batch_size."}
+        default=None, metadata={"help": "Tokens of a batch per device, instead of per_device_train_batch_size."}
     )
     bpe_dropout: float = field(
-        default=0.0, metadata={"help": "Cut training text anew each time, leaving out so many merges (BPE-dropout)."}
+        default=0.0,
+        metadata={"help": "BPE-dropout: share of merges left out of the training text at random."},
     )
-    num_beams: int = field(default=5, metadata={"help": "Beams of the final test, saved as the model's default."})
-    length_penalty: float = field(default=1.0, metadata={"help": "Beam search's, saved as the model's default."})
+    num_beams: int = field(default=5, metadata={"help": "Beams for the final test; saved in the generation config."})
+    length_penalty: float = field(
+        default=1.0, metadata={"help": "Length penalty for beam search; saved in the generation config."}
+    )
 
     def __post_init__(self):
         super().__post_init__()
@@ -136,18 +158,19 @@ class TranslationArguments(DataArguments):
 
 @dataclass
 class LanguageModelArguments(DataArguments):
-    """What to model, and how."""
+    """The options of train_language_model.py."""
 
     text_column: str = field(default="text", metadata={"help": "The column with the text."})
-    block_size: int = field(default=256, metadata={"help": "Tokens of a training row, and the model's longest input."})
+    block_size: int = field(default=256, metadata={"help": "Tokens per training row, and positions of a new model."})
     attend_across_texts: bool = field(
-        default=False, metadata={"help": "Let packed texts see each other, as GPT-2's training does."}
+        default=False, metadata={"help": "Let the texts in a row see each other, as in GPT-2's training."}
     )
     decay_all_parameters: bool = field(
-        default=False, metadata={"help": "Weight decay on biases and LayerNorms too, as torch's AdamW does by itself."}
+        default=False, metadata={"help": "Apply weight decay to biases and LayerNorms too, as torch's AdamW does."}
     )
     answer_after: str | None = field(
-        default=None, metadata={"help": "Texts are a question, this and an answer: report how many answers are right."}
+        default=None,
+        metadata={"help": "What separates question and answer: report the share of right answers."},
     )
 
     def __post_init__(self):
@@ -160,10 +183,10 @@ class LanguageModelArguments(DataArguments):
 
 
 def check_training_arguments(args: TrainingArguments) -> None:
-    """Check what TrainingArguments leaves to the training itself, which would fail late or learn nothing.
+    """Check values with which a training would fail late, or learn nothing.
 
     Raises:
-        ValueError: a number out of its range, or an optimiser or schedule that cannot be made.
+        ValueError: a number is out of its range, or the optimiser, the schedule or the compiler has no such option.
     """
     if not args.output_dir:
         raise ValueError("`output_dir` must be given.")
@@ -172,6 +195,14 @@ def check_training_arguments(args: TrainingArguments) -> None:
     check_at_least(args, 0, "learning_rate", "warmup_steps", "weight_decay", "max_grad_norm", "adam_epsilon")
     check_at_least(args, 0, "num_train_epochs", "dataloader_num_workers", "eval_delay")
     check_at_least(args, 0, "neftune_noise_alpha")
+    check_at_least(args, 1, "dataloader_prefetch_factor")
+    most = WORKERS_PER_CORE * (os.cpu_count() or 1)
+    if args.dataloader_num_workers > most:
+        raise ValueError(
+            f"`dataloader_num_workers` must be {most} or less ({WORKERS_PER_CORE} per core of this machine), got "
+            f"{args.dataloader_num_workers}."
+        )
+    _check_compile_mode(args.torch_compile_mode)
     if args.data_seed is not None and not abs(args.data_seed) < 2**62:
         raise ValueError(f"`data_seed` must be below 2**62, got {args.data_seed}.")
     if args.dataloader_persistent_workers and args.dataloader_num_workers == 0:
@@ -204,15 +235,26 @@ def check_training_arguments(args: TrainingArguments) -> None:
         raise ValueError(f"`lr_scheduler_type` {args.lr_scheduler_type.value}: {error}.") from error
 
 
-def prepare_arguments(args: TrainingArguments) -> None:
-    """Messages of the main process at "info", of the others from "error" on; tokens and tokens a second in the log.
+def _check_compile_mode(mode: str | None) -> None:
+    """Raise ValueError unless torch.compile's default backend has this mode, or it is None."""
+    if mode is not None:
+        from torch._inductor import list_mode_options  # takes a second to import
 
-    Where a default of Trainer's would only warn on this machine or with our models, it is set.
+        if mode not in list_mode_options():
+            modes = ", ".join(list_mode_options())
+            raise ValueError(f"`torch_compile_mode` is {mode!r}; it must be one of {modes}.")
+
+
+def prepare_arguments(args: TrainingArguments) -> None:
+    """Set up logging, and change those defaults of Trainer that would only cause warnings.
+
+    The main process logs from "info" on, the others from "error" on. Trainer's log gets the tokens seen and the tokens
+    per second.
     """
     args.include_num_input_tokens_seen = "non_padding"  # the command line can only say true or false
     if args.ddp_find_unused_parameters is None:
-        args.ddp_find_unused_parameters = False  # our models use all of theirs
-    args.dataloader_pin_memory &= torch.cuda.is_available()  # torch warns of it without one
+        args.ddp_find_unused_parameters = False  # each step uses all parameters of our models
+    args.dataloader_pin_memory &= torch.cuda.is_available()  # without a GPU, torch warns
     logging.basicConfig(format="%(asctime)s %(name)s: %(message)s", datefmt="%H:%M:%S", level=logging.WARNING)
     level = logging.INFO if args.should_log else logging.ERROR
     for name in ("hf_scratch", "train_translation", "train_language_model"):
@@ -220,11 +262,15 @@ def prepare_arguments(args: TrainingArguments) -> None:
 
 
 def check_validation_data(args: TrainingArguments, splits: Mapping, metrics: Sequence[str] = ()) -> None:
-    """Raise ValueError where evaluations are asked for and there is nothing to evaluate on, or where the best one is
-    to be found by a metric that they do not have.
+    """Check that evaluations, if any are asked for, have data and the metric that selects the best.
 
     Args:
-        metrics: what an evaluation has besides the loss.
+        args: the training's arguments.
+        splits: the data, by split.
+        metrics: the metrics of an evaluation besides the loss.
+
+    Raises:
+        ValueError: there is no validation data, or `metric_for_best_model` is no metric.
     """
     if args.eval_strategy != "no" and "validation" not in splits:
         raise ValueError(
@@ -241,5 +287,5 @@ def check_validation_data(args: TrainingArguments, splits: Mapping, metrics: Seq
 
 
 def data_seed(args: TrainingArguments) -> int:
-    """What the order of the rows follows."""
+    """The seed of the order of rows: `data_seed`, or else `seed`."""
     return args.data_seed if args.data_seed is not None else args.seed

@@ -1,5 +1,5 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""The commands' flags: HfArgumentParser over dataclasses, with a YAML or JSON recipe that flags override."""
+"""The commands' flags: HfArgumentParser over dataclasses, with a YAML or JSON recipe that the flags override."""
 
 import difflib
 import os
@@ -7,30 +7,20 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from transformers import HfArgumentParser, PreTrainedConfig, TrainingArguments
+from transformers import HfArgumentParser, PreTrainedConfig, TrainingArguments, set_seed
 
 from ..errors import is_first_process
 from ..recipes import convert_value, parse_pairs, read_recipe
-from .arguments import DTYPES, check_training_arguments
+from .arguments import DTYPES, ModelArguments, check_training_arguments, prepare_arguments
 
-PATHS = (
-    *("model_name_or_path", "tokenizer_name", "cache_dir", "dataset_name", "train_file", "validation_file"),
-    *(
-        "test_file",
-        "output_dir",
-        "resume_from_checkpoint",
-        "model",
-        "input",
-        "output_file",
-        "json",
-        "data",
-        "articles",
-    ),
-)
+# arguments in which "~" stands for the home folder: a shell leaves `--output_dir=~/runs` as it is
+PATHS = ("model_name_or_path", "tokenizer_name", "cache_dir", "dataset_name", "train_file", "validation_file",
+         "test_file", "output_dir", "resume_from_checkpoint", "model", "input", "output_file", "json", "data",
+         "articles")  # fmt: skip
 
 
 class _Parser(HfArgumentParser):
-    """HfArgumentParser whose errors are printed by the first of several processes alone."""
+    """An HfArgumentParser that prints its errors on the first process only."""
 
     def error(self, message: str):
         """Print the usage and the message, and exit with status 2."""
@@ -43,14 +33,15 @@ def parse_arguments(*dataclass_types: type, args: list[str] | None = None) -> tu
     """Parse `[recipe.yaml] [--flag value ...]`.
 
     Args:
-        dataclass_types: what HfArgumentParser is to fill.
-        args: the command line. Default: this process's.
+        dataclass_types: the dataclasses to fill.
+        args: the words of the command line. Default: this process's.
 
     Returns:
-        The filled dataclasses, and the recipe's name ("" without one).
+        The filled dataclasses, and the recipe's name ("" without a recipe).
 
     Raises:
-        SystemExit: bad usage, with a line that says what and the nearest name for a misspelt one.
+        SystemExit: bad usage, with status 2. The message has the nearest name for a misspelt one.
+        ValueError: a value out of its range.
     """
     args = list(sys.argv[1:] if args is None else args)
     usage = "%(prog)s [recipe.yaml] [--flag value ...]    (--help lists the flags)"
@@ -63,7 +54,7 @@ def parse_arguments(*dataclass_types: type, args: list[str] | None = None) -> tu
         parser.set_defaults(**values)
     try:
         *parsed, unknown = parser.parse_args_into_dataclasses(args, return_remaining_strings=True)
-    except TypeError as error:  # an unknown key of what TrainingArguments passes on to accelerate
+    except TypeError as error:  # an unknown key in a mapping that TrainingArguments passes on to accelerate
         raise ValueError(str(error)) from error
     for flag in unknown:
         if flag.startswith("--"):
@@ -73,7 +64,7 @@ def parse_arguments(*dataclass_types: type, args: list[str] | None = None) -> tu
     for group in parsed:
         for name in PATHS:
             if isinstance(path := getattr(group, name, None), str) and path.startswith("~"):
-                setattr(group, name, os.path.expanduser(path))  # the shell leaves `--output_dir=~/runs` as it is
+                setattr(group, name, os.path.expanduser(path))
         if isinstance(group, TrainingArguments):
             check_training_arguments(group)
         for name, mapping in values.items():
@@ -82,8 +73,34 @@ def parse_arguments(*dataclass_types: type, args: list[str] | None = None) -> tu
     return tuple(parsed), Path(recipe).stem
 
 
+def start_training_command(
+    data_class: type, training_class: type, config_class: type, args: list[str] | None = None
+) -> tuple[ModelArguments, Any, Any, dict[str, Any], str]:
+    """Parse a training script's command line, set up its logging, and seed all random numbers.
+
+    Args:
+        data_class: the script's subclass of `DataArguments`.
+        training_class: TrainingArguments or a subclass.
+        config_class: the config whose fields `config_overrides` may set.
+        args: the words of the command line. Default: this process's.
+
+    Returns:
+        The model's, the data's and the training's arguments; `config_overrides` as a dictionary; the recipe's name.
+
+    Raises:
+        SystemExit, ValueError: see `parse_arguments` and `parse_overrides`.
+    """
+    (model_args, data_args, training_args), recipe = parse_arguments(
+        ModelArguments, data_class, training_class, args=args
+    )
+    prepare_arguments(training_args)
+    set_seed(training_args.seed)
+    config_overrides = parse_overrides(model_args.config_overrides, config_class)
+    return model_args, data_args, training_args, config_overrides, recipe
+
+
 def _read_recipe(parser: HfArgumentParser, recipe: str) -> dict[str, Any]:
-    path = Path(recipe).expanduser()
+    path = Path(os.path.expanduser(recipe))
     if not path.is_dir() and path.suffix not in (".yaml", ".yml", ".json"):
         parser.error(f"the recipe {recipe!r} must be a .yaml or .json file")
     if not path.exists():
@@ -110,11 +127,18 @@ def _nearest(name: str, names: list[str], prefix: str = "") -> str:
 
 
 def parse_overrides(overrides: str | dict | None, config_class: type) -> dict[str, Any]:
-    """`config_overrides` as a dictionary of the config's fields.
+    """Parse `config_overrides`, and check that the config has these fields.
+
+    Args:
+        overrides: `a=1,b=2`, JSON, or a dictionary.
+        config_class: the config's class.
+
+    Returns:
+        The fields and their values; a name in the config's `attribute_map` is replaced by the field's own.
 
     Raises:
-        ValueError: a field that the config does not have (with the nearest name), one that is not the user's to set
-            (`architectures`, `auto_map`, ...), or text that is neither form.
+        ValueError: the config does not have a field (the message has the nearest name), a field is not for the user to
+            set (`architectures`, `auto_map`, ...), or the text cannot be parsed.
     """
     overrides = parse_pairs(overrides, "config_overrides")
     general = set(PreTrainedConfig.__dataclass_fields__) - {"dtype"}
@@ -129,5 +153,5 @@ def parse_overrides(overrides: str | dict | None, config_class: type) -> dict[st
             )
     if overrides.get("dtype", "float32") not in DTYPES:
         raise ValueError(f"`config_overrides` has the dtype {overrides['dtype']!r}; it must be {', '.join(DTYPES)}.")
-    # under the field's own name: the config's validation leaves other names out
+    # the config's validation skips names that are not the fields' own
     return {config_class.attribute_map.get(name, name): value for name, value in overrides.items()}

@@ -44,8 +44,9 @@ from hf_scratch.convert.marian import CONFIG as MARIAN_FIELDS
 from hf_scratch.data.loading import load_splits
 from hf_scratch.data.pairs import take_pairs, tokenize_pairs
 from hf_scratch.tokenization import train_tokenizer
-from hf_scratch.training.arguments import ModelArguments, TranslationArguments, prepare_arguments
-from hf_scratch.training.parsing import parse_arguments, parse_overrides
+from hf_scratch.training.arguments import TranslationArguments
+from hf_scratch.training.parsing import start_training_command
+from hf_scratch.training.starting_point import make_model
 from hf_scratch.training.trainers import TranslationTrainer
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -282,14 +283,12 @@ def make_sentences() -> DatasetDict:
 def make_trainer(tokenizer, train: Dataset, output_dir: str, config: dict | None = None, **options):
     """The trainer of scripts/train_translation.py with the recipe; `options` are training arguments."""
     options = {**options, "output_dir": output_dir, "eval_strategy": "no", **QUIET}
-    types = (ModelArguments, TranslationArguments, Seq2SeqTrainingArguments)
-    flags = [f"--{name}={value}" for name, value in options.items()]
-    (model_args, data_args, training_args), _ = parse_arguments(*types, args=[str(RECIPE), *flags])
-    prepare_arguments(training_args)
-    fields = parse_overrides(model_args.config_overrides, ScratchTransformerConfig) | (config or {})
-    fields |= {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
-    fields |= {"vocab_size": len(tokenizer), "decoder_start_token_id": tokenizer.bos_token_id}
-    model = ScratchTransformerForConditionalGeneration(ScratchTransformerConfig(**fields))
+    words = [str(RECIPE), *(f"--{name}={value}" for name, value in options.items())]
+    model_args, data_args, training_args, config_overrides, _ = start_training_command(
+        TranslationArguments, Seq2SeqTrainingArguments, ScratchTransformerConfig, words
+    )
+    fields = {"decoder_start_token_id": tokenizer.bos_token_id, **config_overrides, **(config or {})}
+    model = make_model(ScratchTransformerForConditionalGeneration, model_args, fields, tokenizer)
     trainer = TranslationTrainer(
         model=model,
         args=training_args,

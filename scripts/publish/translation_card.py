@@ -6,7 +6,6 @@ import shlex
 from pathlib import Path
 from statistics import mean
 
-import yaml
 from huggingface_hub import EvalResult, ModelCardData
 from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest
@@ -17,6 +16,7 @@ from hf_scratch.data.loading import load_splits
 from hf_scratch.data.pairs import take_pairs
 from hf_scratch.evaluation.translation import evaluate_translation, score_translations
 from hf_scratch.loading import load_tokenizer
+from hf_scratch.recipes import read_recipe
 
 ROOT = Path(__file__).parents[2]
 SENTENCES = (
@@ -49,7 +49,7 @@ def changes(command: str) -> str:
     flags = dict(zip(words[::2], words[1::2], strict=True))
     for name in ("dataset_name", "output_dir", "use_cpu", "bf16", "eval_steps", "save_steps", "save_total_limit"):
         flags.pop(f"--{name}", None)
-    for name, value in yaml.safe_load((ROOT / recipe).read_text(encoding="utf-8")).items():
+    for name, value in read_recipe(ROOT / recipe).items():
         if flags.get(f"--{name}") == str(value):
             del flags[f"--{name}"]
     return " ".join(f"`{name} {value}`" for name, value in flags.items())
