@@ -203,7 +203,7 @@ def test_a_stock_gpt2_is_trained_and_scored_as_ours_are(tmp_path):
     assert type(model).__name__ == "GPT2LMHeadModel"
     record = json.loads((out / "run.json").read_text(encoding="utf-8"))
     expected = evaluate_language_model(model, AutoTokenizer.from_pretrained(out), texts)
-    assert record["validation bits_per_byte (bits per byte)"] == pytest.approx(expected["bits_per_byte"], rel=1e-5)
+    assert record["metrics"]["validation"]["bits_per_byte"] == pytest.approx(expected["bits_per_byte"], rel=1e-5)
     done = run("train_stock_gpt2.py", recipe, "--dataset_name", data, "--output_dir", tmp_path / "none", check=False)
     assert "`tokenizer_name` must be given" in done.stderr
     assert not (tmp_path / "none").exists()
