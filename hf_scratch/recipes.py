@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 from transformers import TrainingArguments
 
-MAPPINGS = ("config_overrides", "hyperparameters", *TrainingArguments._VALID_DICT_FIELDS)
+MAPPINGS = ("config_overrides", "hyperparameters", "preset_hyperparameters", *TrainingArguments._VALID_DICT_FIELDS)
 LISTS = ("report_to", "optim_target_modules", "fsdp")  # besides the arguments that take several words
 
 

@@ -34,7 +34,7 @@ from hf_scratch.training.arguments import (
 from hf_scratch.training.averaging import check_average, evaluate_and_select_weights, save_final_model
 from hf_scratch.training.callbacks import stopping_callbacks
 from hf_scratch.training.checkpoints import check_same_weights
-from hf_scratch.training.parsing import parse_arguments, parse_overrides
+from hf_scratch.training.parsing import parse_arguments, read_model_fields
 from hf_scratch.training.runs import on_main_process, open_run
 from hf_scratch.training.trainers import LanguageModelTrainer
 
@@ -168,7 +168,7 @@ def main():
         )
         prepare_arguments(args)
         set_seed(args.seed)
-        config_overrides = parse_overrides(model_args.config_overrides, ScratchGPTConfig)
+        config_overrides = read_model_fields(model_args, ScratchGPTConfig)
     with open_run(args) as checkpoint:
         with preparation():
             trainer, texts = prepare(model_args, data_args, args, config_overrides, checkpoint)

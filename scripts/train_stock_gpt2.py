@@ -33,7 +33,7 @@ from hf_scratch.training.arguments import (
 )
 from hf_scratch.training.averaging import save_final_model
 from hf_scratch.training.callbacks import TrainingTime, stopping_callbacks
-from hf_scratch.training.parsing import parse_arguments, parse_overrides
+from hf_scratch.training.parsing import parse_arguments, read_model_fields
 from hf_scratch.training.runs import open_run
 from hf_scratch.training.trainers import ResumableTrainerMixin
 
@@ -52,7 +52,7 @@ def main():
         set_seed(args.seed)
         if model_args.tokenizer_name is None:
             raise ValueError("`tokenizer_name` must be given: the folder of the model that is to be compared.")
-        overrides = parse_overrides(model_args.config_overrides, GPT2Config)
+        overrides = read_model_fields(model_args, GPT2Config)
     with open_run(args) as checkpoint:
         with preparation():
             splits = load_from_arguments(data_args, model_args.cache_dir)

@@ -45,7 +45,7 @@ from hf_scratch.training.arguments import (
 from hf_scratch.training.averaging import evaluate_and_select_weights, save_final_model
 from hf_scratch.training.callbacks import stopping_callbacks
 from hf_scratch.training.checkpoints import check_same_weights
-from hf_scratch.training.parsing import parse_arguments, parse_overrides
+from hf_scratch.training.parsing import parse_arguments, read_model_fields
 from hf_scratch.training.runs import on_main_process, open_run
 from hf_scratch.training.trainers import TranslationTrainer
 
@@ -224,7 +224,7 @@ def main():
         set_seed(args.seed)
         if data_args.source_lang is None or data_args.target_lang is None:
             raise ValueError("`source_lang` and `target_lang` must be given, e.g. --source_lang en --target_lang de.")
-        config_overrides = parse_overrides(model_args.config_overrides, ScratchTransformerConfig)
+        config_overrides = read_model_fields(model_args, ScratchTransformerConfig)
     with open_run(args) as checkpoint:
         with preparation():
             trainer, pairs, cut = prepare(model_args, data_args, args, config_overrides, checkpoint)

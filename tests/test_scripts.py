@@ -14,7 +14,7 @@ from hf_scratch import ScratchGPTConfig, ScratchTransformerConfig
 from hf_scratch.evaluation.language_modeling import evaluate_language_model
 from hf_scratch.tokenization import train_tokenizer
 from hf_scratch.training.arguments import LanguageModelArguments, ModelArguments, TranslationArguments
-from hf_scratch.training.parsing import parse_arguments, parse_overrides
+from hf_scratch.training.parsing import parse_arguments, read_model_fields
 
 PAIRS = [{"en": f"{a} {b}", "de": f"{b}, {a}"} for a in ("one", "two", "six", "ten") for b in ("dog", "cat", "fox")]
 STORIES = [{"text": f"A {a} saw a {b}. The {b} ran."} for a in ("dog", "cat", "fox") for b in ("hen", "man", "cow")]
@@ -223,7 +223,7 @@ def test_each_recipe_is_a_model_that_can_be_built():
         config_class = ScratchTransformerConfig if translation else ScratchGPTConfig
         if name == "stock_gpt2":
             config_class = GPT2Config
-        config_class(**parse_overrides(model_args.config_overrides, config_class))
+        config_class(**read_model_fields(model_args, config_class))
         assert name == recipe.stem
         assert args.seed == 1
 

@@ -11,7 +11,7 @@ from transformers import HfArgumentParser, PreTrainedConfig, TrainingArguments
 
 from ..errors import is_first_process
 from ..recipes import convert_value, parse_pairs, read_recipe
-from .arguments import DTYPES, check_training_arguments
+from .arguments import DTYPES, ModelArguments, check_training_arguments
 
 PATHS = (
     *("model_name_or_path", "tokenizer_name", "cache_dir", "dataset_name", "train_file", "validation_file"),
@@ -107,6 +107,25 @@ def _read_recipe(parser: HfArgumentParser, recipe: str) -> dict[str, Any]:
 def _nearest(name: str, names: list[str], prefix: str = "") -> str:
     close = difflib.get_close_matches(name, names, n=1)
     return f". Did you mean {prefix}{close[0]}?" if close else ""
+
+
+def read_model_fields(model_args: ModelArguments, config_class: type[PreTrainedConfig]) -> dict[str, Any]:
+    """The fields of the model's config that the preset and `config_overrides` set; the overrides win.
+
+    Args:
+        model_args: a script's.
+        config_class: the class of the model that is trained.
+
+    Raises:
+        ValueError: as `preset_fields` and `parse_overrides`.
+    """
+    fields = {}
+    if model_args.preset is not None:
+        from ..convert.presets import preset_fields  # the converters import transformers' GPT-2 and Marian
+
+        hyperparameters = parse_pairs(model_args.preset_hyperparameters, "preset_hyperparameters")
+        fields = preset_fields(model_args.preset, config_class, **hyperparameters)
+    return fields | parse_overrides(model_args.config_overrides, config_class)
 
 
 def parse_overrides(overrides: str | dict | None, config_class: type) -> dict[str, Any]:
