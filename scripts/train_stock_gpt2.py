@@ -1,12 +1,12 @@
 #!/usr/bin/env python
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Train transformers' own GPT-2 with its own Trainer: what our language models are measured against.
+"""Train transformers' GPT-2 with the stock Trainer, the baseline of our language models.
 
 python scripts/train_stock_gpt2.py scripts/recipes/stock_gpt2.yaml \
     --dataset_name roneneldan/TinyStories --tokenizer_name DIR --max_minutes 30 --output_dir OUT
 
-Texts are packed end to end and see each other, as in transformers' run_clm.py. The recipe's fields are those of
-train_language_model.py; `config_overrides` are GPT2Config's.
+Texts are packed end to end and attend to each other, as in transformers' run_clm.py. The arguments are those of
+train_language_model.py; `config_overrides` sets fields of GPT2Config.
 """
 
 from transformers import (
@@ -39,7 +39,7 @@ from hf_scratch.training.trainers import ResumableTrainerMixin
 
 
 class ResumableTrainer(ResumableTrainerMixin, Trainer):
-    """Stock in all that it computes."""
+    """The stock Trainer, which can also be interrupted and resumed like ours."""
 
 
 @command
@@ -51,7 +51,7 @@ def main():
         prepare_arguments(args)
         set_seed(args.seed)
         if model_args.tokenizer_name is None:
-            raise ValueError("`tokenizer_name` must be given: the folder of the model that is to be compared.")
+            raise ValueError("`tokenizer_name` must be given: the folder of the model to compare with.")
         overrides = read_model_fields(model_args, GPT2Config)
     with open_run(args) as checkpoint:
         with preparation():
