@@ -14,7 +14,7 @@ from transformers import AutoConfig, pipeline
 import hf_scratch
 from hf_scratch.evaluation.translation import score_translations
 from hf_scratch.reporting.cards import format_time, format_training, format_updates
-from hf_scratch.reporting.records import Record, hide_folders, join_records, read_records, write_record
+from hf_scratch.reporting.records import Record, hide_folders, join_records, read_record, read_records, write_record
 from hf_scratch.reporting.tables import compare_lines
 
 CARDS = ROOT / "model_cards"
@@ -99,6 +99,8 @@ def test_the_card_has_the_scores_of_the_recorded_translations(multi30k):
     for path in seeds:
         scores = score_translations(path.read_text(encoding="utf-8").splitlines(), references, "de")
         assert f"| {scores['bleu']:.2f} | {scores['bleu_moses']:.2f} | {scores['chrf']:.2f} |" in card
+        recorded = read_record(path.with_suffix(".json"))["metrics"]["test"]
+        assert recorded == {name: pytest.approx(scores[name], abs=1e-9) for name in recorded}
 
 
 def test_repeated_4_grams_by_hand():

@@ -57,7 +57,7 @@ def describe_machine(machine: dict[str, Any]) -> str:
     """What was measured on, in one line."""
     date = f"; {machine['date']}" if machine.get("date") else ""
     return (
-        f"{name_machine(machine)}, {machine['cores']} cores, CPU only; {machine['threads']} threads; torch "
+        f"{name_machine(machine)}, {machine['cores']} cores, CPU only; threads: {machine['threads']}; torch "
         f"{machine['torch']}, transformers {machine['transformers']}; data: {machine['data']}; "
         f"{machine['minutes']} minutes{date}."
     )

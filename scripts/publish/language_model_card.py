@@ -76,28 +76,11 @@ def language_model_figures(folder: Path, dataset: str) -> dict[str, str]:
     # words and punctuation marks: a vocabulary of words needs at least this many tokens
     pieces = sum(len(re.findall(r"\w+|[^\w\s]", text)) + 1 for text in texts)
     bytes_ = sum(len(text.encode()) for text in texts)
-    data = ModelCardData(
-        language=["en"],
-        license="apache-2.0",
-        library_name="transformers",
-        pipeline_tag="text-generation",
-        tags=["hf_scratch", "scratch_gpt"],
-        datasets=["roneneldan/TinyStories"],
-        metrics=["bits_per_byte"],
-        model_name=folder.name,
-        eval_results=[
-            EvalResult(
-                "text-generation", "roneneldan/TinyStories", "TinyStories", kind, round(validation_stories[kind], 2),
-                metric_name=label, dataset_split="validation",
-            )
-            for kind, label in (("bits_per_byte", "bits per byte"), ("loss", "loss [nats per token]"))
-        ],
-    )  # fmt: skip
-    shipped = runs["best"]
+    published = runs["best"]
     stock, like_stock = (runs[name] for name in ("stock_gpt2", "dropout_01"))
     stock_bits = bits_per_byte(stock)
     return {
-        "front_matter": data.to_yaml().strip(),
+        "front_matter": describe_for_hub(folder.name, validation_stories),
         "parameters": f"{model.num_parameters():,}",
         "dtype": dtype,
         "bits_per_byte": f"{bits:.3f}",
@@ -108,10 +91,10 @@ def language_model_figures(folder: Path, dataset: str) -> dict[str, str]:
         "bytes_validation": f"{bytes_:,}",
         "stories_train": f"{len(train):,}",
         "bytes_train": f"{sum(len(text.encode()) for text in train):,}",
-        "before_rounding": f"{bits_per_byte(shipped):.4f}",
+        "before_rounding": f"{bits_per_byte(published):.4f}",
         "after_rounding": f"{bits:.4f}",
         "fewer": f"{100 * (1 - bits / stock_bits):.1f}",
-        "time": format_time(shipped),
+        "time": format_time(published),
         "stock": f"{stock_bits:.3f}",
         "stock_time": format_time(stock),
         "like_stock": f"{bits_per_byte(like_stock):.3f}",
@@ -125,12 +108,42 @@ def language_model_figures(folder: Path, dataset: str) -> dict[str, str]:
         "stories": _quote(samples),
         "full_bits": f"{LLAMA2_C_LOSS / math.log(2) * pieces / bytes_:.2f}",
         "full_bytes": f"{bytes_ / pieces:.2f}",
-        "training": format_training(shipped),
-        "command": shipped["command"],
+        "training": format_training(published),
+        "command": published["command"],
     }
 
 
+def describe_for_hub(name: str, scores: dict[str, float]) -> str:
+    """The card's front matter: language, licence, data and validation scores."""
+    labels = {"bits_per_byte": "bits per byte", "loss": "loss [nats per token]"}
+    results = [
+        EvalResult(
+            "text-generation",
+            "roneneldan/TinyStories",
+            "TinyStories",
+            key,
+            round(scores[key], 2),
+            metric_name=label,
+            dataset_split="validation",
+        )
+        for key, label in labels.items()
+    ]
+    data = ModelCardData(
+        language=["en"],
+        license="apache-2.0",
+        library_name="transformers",
+        pipeline_tag="text-generation",
+        tags=["hf_scratch", "scratch_gpt"],
+        datasets=["roneneldan/TinyStories"],
+        metrics=["bits_per_byte"],
+        model_name=name,
+        eval_results=results,
+    )
+    return data.to_yaml().strip()
+
+
 def _quote(samples: dict) -> str:
+    """The sampled stories as numbered lists under their prompts."""
     parts = []
     for i, prompt in enumerate(samples["prompts"]):
         stories = [sample[i].replace("\n", " ") for sample in samples["stories"]]

@@ -7,7 +7,7 @@ from statistics import mean
 from huggingface_hub import EvalResult, ModelCardData
 from recipe_changes import format_changes
 from sacrebleu.metrics import BLEU
-from sacrebleu.significance import PairedTest
+from sacrebleu.significance import PairedTest, Result
 from transformers import AutoModelForSeq2SeqLM, pipeline
 
 import hf_scratch  # noqa: F401  registers the models
@@ -27,6 +27,15 @@ SENTENCES = (
     "My computer crashed while I was writing a letter to the bank.",
 )
 LENGTH_PENALTIES = (0.0, 0.5, 1.0, 1.5, 2.0)
+RUN_COLUMNS = (
+    "updates",
+    "M source tokens",
+    "time",
+    "validation loss",
+    "validation, greedy",
+    "test, cased",
+    "test, Moses",
+)
 
 
 def validation_figures(record: Record) -> list[float]:
@@ -36,7 +45,7 @@ def validation_figures(record: Record) -> list[float]:
 
 
 def format_run(record: Record, translations: list[str] | None, references: list[str]) -> list:
-    """A row of the table of runs, after its name and changes.
+    """A run's cells for `RUN_COLUMNS`.
 
     Args:
         record: the run.
@@ -66,47 +75,114 @@ def translation_figures(folder: Path, dataset: str) -> dict[str, str]:
         dataset: Multi30k, a Hub id or a folder.
     """
     splits = load_splits(dataset)
-    test, held_out = (take_pairs(splits[name], "en", "de", name) for name in ("test", "validation"))
+    validation, test = (take_pairs(splits[name], "en", "de", name) for name in ("validation", "test"))
     references = list(test["target"])
     model = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
     tokenizer = load_tokenizer(folder)
     own_penalty = model.generation_config.length_penalty
-    evaluated = {
+    scores = {
         penalty: [
-            evaluate_translation(model, tokenizer, side["source"], side["target"], length_penalty=penalty)
-            for side in (held_out, test)
+            evaluate_translation(model, tokenizer, pairs["source"], pairs["target"], length_penalty=penalty)[0]
+            for pairs in (validation, test)
         ]
         for penalty in sorted({*LENGTH_PENALTIES, own_penalty})
     }
-    penalties = [[str(penalty), *(side["bleu"] for side, _ in sides)] for penalty, sides in evaluated.items()]
-    scores, _ = evaluated[own_penalty][1]
+    penalties = [[str(penalty), *(split["bleu"] for split in splits)] for penalty, splits in scores.items()]
+    own_scores = scores[own_penalty][1]
 
-    runs = read_records(folder / "records")
+    records = read_records(folder / "records")
     texts = {path.stem: path.read_text(encoding="utf-8").splitlines() for path in (folder / "records").glob("*.txt")}
-    seeds = [name for name in runs if name.startswith("seed")]
-    results = {name: score_translations(texts[name], references, "de") for name in seeds}
-    measured = [
-        [*validation_figures(runs[name]), *(results[name][key] for key in ("bleu", "bleu_moses", "chrf"))]
-        for name in seeds
-    ]
-    labels = [[runs[name]["seed"], format_time(runs[name])] for name in seeds]
-    if len(seeds) > 1:
-        columns = list(zip(*measured, strict=True))
-        for word, function in (("mean", mean), ("lowest", min), ("highest", max)):
-            labels.append([f"**{word}**", ""])
-            measured.append([function(column) for column in columns])
-    seed_rows = [[*label, f"{loss:.3f}", *rest] for label, (loss, *rest) in zip(labels, measured, strict=True)]
-
-    # sacrebleu compares all systems with the first
-    systems = [(name, texts[name]) for name in ("article", "cosine")]
-    _, tested = PairedTest(systems, {"BLEU": BLEU(references=[references])}, None, "bs", n_samples=1000)()
-    article, ours = tested["BLEU"]
-    ablations = [
-        [name, format_changes(run["command"]), *format_run(run, texts.get(name), references)]
-        for name, run in runs.items()
+    seeds = {name: record for name, record in records.items() if name.startswith("seed")}
+    others = [
+        [name, format_changes(record["command"]), *format_run(record, texts.get(name), references)]
+        for name, record in records.items()
         if name not in seeds
     ]
-    shipped = runs["seed1"]
+    article, cosine = records["article"], records["cosine"]
+    article_bleu, cosine_bleu = compare_systems(texts["article"], texts["cosine"], references)
+    published = records["seed1"]
+    translator = pipeline("translation", model=model, tokenizer=tokenizer)
+    examples = [[sentence, translator(sentence)[0]["translation_text"]] for sentence in SENTENCES]
+    return {
+        "front_matter": describe_for_hub(folder.name, own_scores),
+        "parameters": f"{model.num_parameters():,}",
+        "results": format_scores(own_scores),
+        "beams": str(model.generation_config.num_beams),
+        "length_penalty": str(own_penalty),
+        "seeds": format_seeds(seeds, texts, references),
+        "article": f"{article_bleu.mean:.2f} ± {article_bleu.ci:.2f}",
+        "article_parameters": f"{article['parameters']:,}",
+        "article_time": format_time(article),
+        "cosine": f"{cosine_bleu.mean:.2f} ± {cosine_bleu.ci:.2f}",
+        "cosine_time": format_time(cosine),
+        "p_value": f"{cosine_bleu.p_value:.3f}",
+        "penalties": format_table(["length penalty", "validation BLEU, cased", "test BLEU, cased"], penalties),
+        "ablations": format_table(["run", "changes", *RUN_COLUMNS], others),
+        "training": format_training(published),
+        # the runs used a local copy of the Hub's data set
+        "command": published["command"].replace("--dataset_name multi30k ", "--dataset_name bentrevett/multi30k "),
+        "examples": format_table(["English", "this model"], examples),
+    }
+
+
+def compare_systems(baseline: list[str], system: list[str], references: list[str]) -> list[Result]:
+    """Cased BLEU of two systems' translations with their confidence intervals, by sacrebleu's paired bootstrap.
+
+    The second result has the p-value of the difference.
+    """
+    systems = [("baseline", baseline), ("system", system)]
+    _, results = PairedTest(systems, {"BLEU": BLEU(references=[references])}, None, "bs", n_samples=1000)()
+    return results["BLEU"]
+
+
+def format_seeds(seeds: dict[str, Record], texts: dict[str, list[str]], references: list[str]) -> str:
+    """The table of the published training with each of its seeds, then mean, lowest and highest.
+
+    Args:
+        seeds: the records by name.
+        texts: for each name the run's translations of the test set.
+        references: the test set's.
+    """
+    labels = [[record["seed"], format_time(record)] for record in seeds.values()]
+    measured = []
+    for name, record in seeds.items():
+        scores = score_translations(texts[name], references, "de")
+        measured.append([*validation_figures(record), *(scores[key] for key in ("bleu", "bleu_moses", "chrf"))])
+    columns = list(zip(*measured, strict=True))
+    for word, function in (("mean", mean), ("lowest", min), ("highest", max)):
+        labels.append([f"**{word}**", ""])
+        measured.append([function(column) for column in columns])
+    rows = [[*label, f"{loss:.3f}", *rest] for label, (loss, *rest) in zip(labels, measured, strict=True)]
+    header = ["seed", "time", "validation loss", "validation, greedy", "test, cased", "test, Moses", "test, chrF"]
+    return format_table(header, rows)
+
+
+def format_scores(scores: dict) -> str:
+    """The table of the published model's test scores with sacrebleu's signatures."""
+    rows = [
+        ["BLEU, cased", f"**{scores['bleu']:.2f}**", _code(scores["bleu_signature"])],
+        ["BLEU, lower-cased", scores["bleu_lc"], _code(scores["bleu_lc_signature"])],
+        ["BLEU, lower-cased, Moses tokens", scores["bleu_moses"], _code(scores["bleu_moses_signature"])],
+        ["chrF", scores["chrf"], _code(scores["chrf_signature"])],
+    ]
+    return format_table(["metric", "value", "signature"], rows)
+
+
+def describe_for_hub(name: str, scores: dict) -> str:
+    """The card's front matter: language, licence, data and test scores."""
+    labels = {"bleu": "BLEU, cased", "bleu_moses": "BLEU", "chrf": "chrF"}
+    results = [
+        EvalResult(
+            "translation",
+            "bentrevett/multi30k",
+            "Multi30k",
+            "chrf" if key == "chrf" else "sacrebleu",
+            round(scores[key], 2),
+            metric_name=f"{label} ({scores[f'{key}_signature']})",
+            dataset_split="test",
+        )
+        for key, label in labels.items()
+    ]
     data = ModelCardData(
         language=["en", "de"],
         license="apache-2.0",
@@ -115,78 +191,10 @@ def translation_figures(folder: Path, dataset: str) -> dict[str, str]:
         tags=["hf_scratch", "scratch_transformer"],
         datasets=["bentrevett/multi30k"],
         metrics=["sacrebleu", "chrf"],
-        model_name=folder.name,
-        eval_results=[
-            EvalResult(
-                "translation",
-                "bentrevett/multi30k",
-                "Multi30k",
-                kind,
-                round(scores[key], 2),
-                metric_name=label,
-                dataset_split="test",
-            )
-            for key, kind, label in (
-                ("bleu", "sacrebleu", f"BLEU, cased ({scores['bleu_signature']})"),
-                ("bleu_moses", "sacrebleu", f"BLEU ({scores['bleu_moses_signature']})"),
-                ("chrf", "chrf", f"chrF ({scores['chrf_signature']})"),
-            )
-        ],
+        model_name=name,
+        eval_results=results,
     )
-    translator = pipeline("translation", model=model, tokenizer=tokenizer)
-    examples = [[sentence, translator(sentence)[0]["translation_text"]] for sentence in SENTENCES]
-    return {
-        "front_matter": data.to_yaml().strip(),
-        "parameters": f"{model.num_parameters():,}",
-        "results": format_table(
-            ["metric", "value", "signature"],
-            [
-                ["BLEU, cased", f"**{scores['bleu']:.2f}**", _code(scores["bleu_signature"])],
-                ["BLEU, lower-cased", scores["bleu_lc"], _code(scores["bleu_lc_signature"])],
-                ["BLEU, lower-cased, Moses tokens", scores["bleu_moses"], _code(scores["bleu_moses_signature"])],
-                ["chrF", scores["chrf"], _code(scores["chrf_signature"])],
-            ],
-        ),
-        "beams": str(model.generation_config.num_beams),
-        "length_penalty": str(model.generation_config.length_penalty),
-        "seeds": format_table(
-            [
-                "seed",
-                "time",
-                "validation loss",
-                "validation, greedy",
-                "test, cased",
-                "test, Moses",
-                "test, chrF",
-            ],
-            seed_rows,
-        ),
-        "article": f"{article.mean:.2f} ± {article.ci:.2f}",
-        "article_parameters": f"{runs['article']['parameters']:,}",
-        "article_time": format_time(runs["article"]),
-        "cosine": f"{ours.mean:.2f} ± {ours.ci:.2f}",
-        "cosine_time": format_time(runs["cosine"]),
-        "p_value": f"{ours.p_value:.3f}",
-        "penalties": format_table(["length penalty", "validation BLEU, cased", "test BLEU, cased"], penalties),
-        "ablations": format_table(
-            [
-                "run",
-                "changes",
-                "updates",
-                "M source tokens",
-                "time",
-                "validation loss",
-                "validation, greedy",
-                "test, cased",
-                "test, Moses",
-            ],
-            ablations,
-        ),
-        "training": format_training(shipped),
-        # the runs used a local copy of the Hub's data set
-        "command": shipped["command"].replace("--dataset_name multi30k ", "--dataset_name bentrevett/multi30k "),
-        "examples": format_table(["English", "this model"], examples),
-    }
+    return data.to_yaml().strip()
 
 
 def _code(signature: str) -> str:
