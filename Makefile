@@ -47,15 +47,15 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-# every figure of the cards in model_cards again; WRITE=1 writes the cards instead
+# recomputes every figure of the model cards and results tables, and fails if one differs; WRITE=1 writes them
 results: setup
 	$(BIN)/python scripts/publish/results.py $(if $(MULTI30K),--multi30k $(MULTI30K)) \
 		$(if $(TINYSTORIES),--tinystories $(TINYSTORIES)) $(if $(WRITE),--write)
 
-# without DATA: synthetic sentences about as long as Multi30k's
+# DATA: Multi30k, by default synthetic sentences; ONLY: some rows; WRITE=1 keeps the figures and writes the tables
 bench: setup
 	$(BIN)/python scripts/benchmark/benchmark.py --output_dir $(or $(OUT),runs/benchmark) $(if $(DATA),--data $(DATA)) \
-		$(if $(ONLY),--only $(ONLY))
+		$(if $(ONLY),--only $(ONLY)) $(if $(WRITE),--write true)
 
 # the published models' two trainings each; with MINUTES the first alone: script, recipe, dataset
 define TRAIN

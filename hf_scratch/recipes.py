@@ -12,7 +12,7 @@ from ruamel.yaml.error import MarkedYAMLError
 from ruamel.yaml.reader import ReaderError
 from transformers import TrainingArguments
 
-MAPPINGS = ("config_overrides", "hyperparameters", *TrainingArguments._VALID_DICT_FIELDS)
+MAPPINGS = ("config_overrides", "hyperparameters", "preset_hyperparameters", *TrainingArguments._VALID_DICT_FIELDS)
 LISTS = ("report_to", "optim_target_modules", "fsdp")  # may be lists, as the arguments with several words may
 JSON_KINDS = ("null", "bool", "int", "float", "str", "seq", "map")
 _TAG = "tag:yaml.org,2002:"

@@ -1,6 +1,6 @@
 #!/usr/bin/env python
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Ask the published models, then see both kinds train, be saved, be loaded through the Auto classes and answer.
+"""Use the published models, then train one small model of each kind, load it with the Auto classes and use it.
 
 python scripts/demo.py [--output_dir runs/demo]
 """
@@ -26,25 +26,31 @@ SENTENCES = ["A dog runs through the snow.", "Two women are talking on a bench i
 
 
 def use_published_models():
-    """Translate and tell a story with what `model_cards` holds."""
+    """Translate two sentences and write a story with the models in `model_cards`."""
     translator = pipeline("translation", model=str(CARDS / "scratch-transformer-multi30k-en-de"))
-    print("scratch-transformer-multi30k-en-de, through pipeline('translation'):")
+    print("scratch-transformer-multi30k-en-de, with pipeline('translation'):")
     for english, record in zip(SENTENCES, translator(SENTENCES), strict=True):
         print(f"  {english} -> {record['translation_text']}")
     writer = pipeline("text-generation", model=str(CARDS / "scratch-gpt-tinystories"))
     torch.manual_seed(0)
-    print("\nscratch-gpt-tinystories, through pipeline('text-generation'):")
+    print("\nscratch-gpt-tinystories, with pipeline('text-generation'):")
     print(" ", writer("Once upon a time")[0]["generated_text"].replace("\n", "\n  "))
 
 
 def train(script: str, recipe: str, output_dir: Path):
-    """Run a training script as a user would, into a folder that this demo may replace."""
+    """Run a training script as a user would. An `output_dir` of an earlier demo is deleted first.
+
+    Args:
+        script: the script's file name.
+        recipe: the recipe's name.
+        output_dir: the run's folder.
+    """
     shutil.rmtree(output_dir, ignore_errors=True)
     words = [sys.executable, SCRIPTS / script, SCRIPTS / "recipes" / f"{recipe}.yaml", "--output_dir", output_dir]
     print(f"\n$ python scripts/{script} scripts/recipes/{recipe}.yaml --output_dir {output_dir}", flush=True)
     done = subprocess.run(words)
     if done.returncode:
-        sys.exit(done.returncode)  # the script has said why
+        sys.exit(done.returncode)  # the script has printed the reason
 
 
 @command
@@ -63,7 +69,7 @@ def main():
     translations = [record["translation_text"] for record in translator(list(test["en"]), batch_size=100)]
     pairs = list(zip(test["en"], test["de"], translations, strict=True))
     exact_match = sum(translation == german for _, german, translation in pairs) / len(pairs)
-    print(f"\n{len(pairs)} numbers it has not seen, through pipeline('translation'):")
+    print(f"\n{len(pairs)} numbers that it was not trained on, with pipeline('translation'):")
     for english, german, translation in pairs[:5]:
         print(f"  {english} -> {translation}" + ("" if translation == german else f"   (should be {german})"))
     attention = draw_cross_attention(numbers, pairs[0][0])
@@ -72,7 +78,7 @@ def main():
     train("train_language_model.py", "demo_stories", stories)
     writer = pipeline("text-generation", model=str(stories))
     torch.manual_seed(0)
-    print("\nA story, through pipeline('text-generation'):")
+    print("\nA story, with pipeline('text-generation'):")
     print(" ", writer("Once upon a time", do_sample=True, temperature=0.5)[0]["generated_text"])
 
     print("\nPictures:")

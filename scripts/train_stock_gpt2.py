@@ -1,12 +1,12 @@
 #!/usr/bin/env python
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Train transformers' own GPT-2 with its own Trainer, to compare our language models with.
+"""Train transformers' GPT-2 with the stock Trainer, the baseline of our language models.
 
 python scripts/train_stock_gpt2.py scripts/recipes/stock_gpt2.yaml \
     --dataset_name roneneldan/TinyStories --tokenizer_name DIR --max_minutes 30 --output_dir OUT
 
-Texts are packed end to end and see each other, as in transformers' run_clm.py. The recipe's fields are those of
-train_language_model.py; `config_overrides` are GPT2Config's.
+Texts are packed end to end and attend to each other, as in transformers' run_clm.py. The arguments are those of
+train_language_model.py; `config_overrides` sets fields of GPT2Config.
 """
 
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments, default_data_collator
@@ -28,7 +28,7 @@ from hf_scratch.training.trainers import ResumableTrainerMixin
 
 
 class ResumableTrainer(ResumableTrainerMixin, Trainer):
-    """transformers' Trainer, which computes as always, with our checkpoints."""
+    """The stock Trainer, which can also be interrupted and resumed like ours."""
 
 
 @command

@@ -53,7 +53,7 @@ def test_a_training_on_another_pair_is_of_that_pair(train, tmp_path, caplog):
     assert (config["source_lang"], config["target_lang"]) == ("de", "en")
     assert "The model's `source_lang` was 'en'; it is 'de' from now on." in caplog.text
     text = (second / "README.md").read_text(encoding="utf-8")
-    assert "translates from `de` to `en`. Trained on from `first` with" in text
+    assert "translates from `de` to `en`. Trained further from `first` with" in text
     assert ModelCard(text).data.base_model == "first"
     assert "moses-en|" in text
     assert "| cut to their limit | train: 12 of 12 sources at 3 tokens |" in text

@@ -246,7 +246,7 @@ def test_another_model_is_refused_by_its_class(convert, make, name):
 
 def test_a_folder_without_a_whole_gpt2_is_refused(tmp_path):
     """transformers would give a GPT-2 with random weights."""
-    with pytest.raises(ValueError, match="is no folder with a model"):
+    with pytest.raises(ValueError, match="is neither a folder with a model nor a readable Hub id"):
         from_gpt2(tmp_path / "nowhere")
     make_gpt().save_pretrained(tmp_path / "ours")
     with pytest.raises(ValueError, match="holds a scratch_gpt, not a gpt2"):

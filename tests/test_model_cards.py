@@ -13,6 +13,9 @@ from transformers import AutoConfig, pipeline
 
 import hf_scratch
 from hf_scratch.evaluation.translation import score_translations
+from hf_scratch.reporting.cards import format_time, format_training, format_updates
+from hf_scratch.reporting.records import Record, hide_folders, join_records, read_record, read_records, write_record
+from hf_scratch.reporting.tables import compare_lines
 
 CARDS = ROOT / "model_cards"
 TRANSLATOR, WRITER = CARDS / "scratch-transformer-multi30k-en-de", CARDS / "scratch-gpt-tinystories"
@@ -96,6 +99,8 @@ def test_the_card_has_the_scores_of_the_recorded_translations(multi30k):
     for path in seeds:
         scores = score_translations(path.read_text(encoding="utf-8").splitlines(), references, "de")
         assert f"| {scores['bleu']:.2f} | {scores['bleu_moses']:.2f} | {scores['chrf']:.2f} |" in card
+        recorded = read_record(path.with_suffix(".json"))["metrics"]["test"]
+        assert recorded == {name: pytest.approx(scores[name], abs=1e-9) for name in recorded}
 
 
 def test_repeated_4_grams_by_hand():
@@ -113,14 +118,16 @@ def test_repeated_4_grams_by_hand():
 
 
 def test_a_rows_changes_are_its_commands_flags():
-    from translation_card import changes
+    from recipe_changes import format_changes
 
     command = "python scripts/train_translation.py scripts/recipes/multi30k_tiny.yaml --dataset_name multi30k"
-    assert changes(f"{command} --output_dir base --bf16 true --save_steps 7 --seed 1") == ""  # 1 is the recipe's
-    assert changes(f"{command} --config_overrides norm_first=false --seed 2") == (
+    assert (
+        format_changes(f"{command} --output_dir base --bf16 true --save_steps 7 --seed 1") == ""
+    )  # 1 is the recipe's
+    assert format_changes(f"{command} --config_overrides norm_first=false --seed 2") == (
         "`--config_overrides norm_first=false` `--seed 2`"
     )
-    assert changes(f"{command} --seed 2\n{command} --seed 3") == "`--seed 3`"
+    assert format_changes(f"{command} --seed 2\n{command} --seed 3") == "`--seed 3`"
 
 
 @pytest.mark.parametrize(
@@ -135,36 +142,64 @@ def test_a_rows_changes_are_its_commands_flags():
     ],
 )
 def test_a_command_tells_no_folders_of_the_machine(word, public):
-    from hf_scratch.reporting.cards import _without_folders
-
-    assert _without_folders(word) == public
+    assert hide_folders(word) == public
 
 
-def test_joined_runs_tell_of_all_of_a_training():
-    from publish import join
+def make_record(command: str, updates: int, epochs: float, tokens: int, minutes: float) -> Record:
+    log = [{"step": updates, "epoch": 0.5, "loss": 1.0}, {"step": updates, "num_input_tokens_seen": 7}]
+    return {
+        "command": command, "recipe": "multi30k_tiny", "parameters": 5, "data": "multi30k", "updates": updates,
+        "epochs": epochs, "input_tokens": tokens, "minutes": minutes, "seed": 1,
+        "hardware": {"processes": 1, "device": "x86_64", "cpu_cores": 2}, "software": {"torch": "2.13.0"},
+        "weights": command, "metrics": {"validation": {"loss": 1.5}}, "log": log,
+    }  # fmt: skip
 
-    def run(command, updates, tokens, minutes, step):
-        log = [{"step": step, "epoch": 0.5, "loss": 1.0}, {"step": step, "num_input_tokens_seen": 7}]
-        figures = {"updates": updates, "input tokens": tokens, "time": minutes, "log": log}
-        return {"command": command, "weights": command, **figures}
 
-    first = run("a --resume_from_checkpoint last", "1,000 (2.5 epochs)", "1,500", "59 minutes", 500)
-    second = run("b", "30 (1.0 epochs)", "20", "2 minutes", 30)
-    joined = join([first, second])
+def test_joined_records_tell_of_all_of_a_training():
+    first = make_record("a --resume_from_checkpoint last", 1000, 2.5, 1500, 59.25)
+    second = make_record("b", 30, 1.0, 20, 2.5)
+    joined = join_records([first, second])
     log = joined.pop("log")
-    figures = {"updates": "1,030 (3.5 epochs)", "input tokens": "1,520", "time": "61 minutes"}
-    assert joined == {"command": "a\nb", "weights": "b", **figures}
-    assert [entry["step"] for entry in log] == [500, 500, 1030, 1030]
+    sums = {"command": "a\nb", "updates": 1030, "epochs": 3.5, "input_tokens": 1520, "minutes": 61.75}
+    assert joined == {key: value for key, value in second.items() if key != "log"} | sums
+    assert [entry["step"] for entry in log] == [1000, 1000, 1030, 1030]
     assert [entry.get("epoch") for entry in log] == [0.5, None, 3.0, None]
     assert [entry.get("num_input_tokens_seen") for entry in log] == [None, 7, None, 1507]
-    assert join([second]) == second
+    assert join_records([second]) == second
+
+
+def test_a_records_values_are_formatted_for_the_card(tmp_path):
+    record = make_record("b", 12000, 100.80672, 44714518, 161.845)
+    write_record(record, tmp_path / "b.json")
+    assert read_records(tmp_path) == {"b": record}
+    assert (format_updates(record), format_time(record)) == ("12,000 (100.8 epochs)", "162 minutes")
+    for row in (
+        "| input tokens | 44,714,518 |",
+        "| hardware | 1 x x86_64, 2 CPU cores |",
+        "| software | torch 2.13.0 |",
+    ):
+        assert row in format_training(record)
+    stopped = record | {"stopped": "interrupted", "epochs": None, "minutes": None}
+    assert (format_updates(stopped), format_time(stopped)) == ("12,000 (stopped)", "")
+
+
+def test_published_records_hold_numbers(folder):
+    records = read_records(folder / "records")
+    assert len(records) >= 6
+    for record in records.values():
+        assert Record.__required_keys__ <= record.keys() <= Record.__required_keys__ | Record.__optional_keys__
+        for name in ("parameters", "updates", "input_tokens", "seed"):
+            assert type(record[name]) is int, name
+        assert {type(record[name]) for name in ("epochs", "minutes")} <= {int, float, type(None)}
+        values = [value for metrics in record["metrics"].values() for value in metrics.values()]
+        assert values
+        assert all(type(value) is float for value in values)
 
 
 def test_a_figure_that_differs_is_shown():
-    from results import compare
-
-    assert compare("a\n| BLEU | 41.00 |\nb", "a\n| BLEU | 41.00 |\nb") == []
-    assert compare("a\n| BLEU | 41.10 |\nb", "a\n| BLEU | 41.00 |\nb") == ["-| BLEU | 41.10 |", "+| BLEU | 41.00 |"]
+    stored = "a\n| BLEU | 41.10 |\nb"
+    assert compare_lines(stored, stored) == []
+    assert compare_lines(stored, "a\n| BLEU | 41.00 |\nb") == ["-| BLEU | 41.10 |", "+| BLEU | 41.00 |"]
 
 
 @pytest.mark.slow
@@ -183,9 +218,9 @@ def test_every_figure_is_computed_again(multi30k, tinystories, tmp_path):
 
 
 def test_losses_of_different_vocabularies_are_drawn_in_bits_per_byte():
-    from publish import with_bits_per_byte
+    from publish import log_with_bits_per_byte
 
     log = [{"step": 1, "loss": 3.0}, {"step": 1, "eval_loss": 2.0}]
-    run = {"log": log, "validation bits_per_byte (bits per byte)": 0.75, "validation loss (loss [nats a token])": 1.5}
-    assert with_bits_per_byte(run) == [log[0], log[1] | {"eval_bits_per_byte": 1.0}]
-    assert with_bits_per_byte({"log": log}) == log
+    record = {"log": log, "metrics": {"validation": {"bits_per_byte": 0.75, "loss": 1.5}}}
+    assert log_with_bits_per_byte(record) == [log[0], log[1] | {"eval_bits_per_byte": 1.0}]
+    assert log_with_bits_per_byte({"log": log, "metrics": {"validation": {"bleu": 3.0}}}) == log

@@ -3,10 +3,17 @@
 
 import pytest
 from conftest import ROOT
+from transformers import Seq2SeqTrainingArguments, TrainingArguments
 
-from hf_scratch import ScratchGPTForCausalLM, ScratchTransformerForConditionalGeneration
-from hf_scratch.convert.presets import PRESETS, make_preset
-from hf_scratch.recipes import read_recipe
+from hf_scratch import (
+    ScratchGPTConfig,
+    ScratchGPTForCausalLM,
+    ScratchTransformerConfig,
+    ScratchTransformerForConditionalGeneration,
+)
+from hf_scratch.convert.presets import PRESETS, make_preset, preset_fields
+from hf_scratch.training.arguments import LanguageModelArguments, ModelArguments, TranslationArguments
+from hf_scratch.training.parsing import parse_arguments, read_model_fields
 
 
 def test_gpt_playground():
@@ -50,35 +57,76 @@ def test_tinystories_notes(mask):
     assert config.is_causal == mask
 
 
-# the recipe that trains an article's model, and the article's arguments that give the same
+# for each recipe of an article's model the article, and the arguments that its constructor would get
 RECIPES = {
-    "gpt-playground": (
-        "tinystories_char", {"n_layer": 6, "n_head": 8, "embedding_dim": 256, "vocab_size": 65, "block_size": 256},
+    "tinystories_char": (
+        "gpt-playground", {"n_layer": 6, "n_head": 8, "embedding_dim": 256, "vocab_size": 65, "block_size": 256},
     ),
-    "annotated-seq2seq": ("multi30k_article", {"vocab_enc": 65, "vocab_dec": 65, "maxlen": 256, "pad_id": 0}),
-    "gelu-seq2seq": (
-        "multi30k_gelu", {"vocab_size": 65, "embed_size": 512, "heads": 8, "num_layers": 6, "max_len": 256},
+    "multiplication": (
+        "gpt-playground", {"n_layer": 4, "n_head": 4, "embedding_dim": 128, "vocab_size": 65, "block_size": 64},
     ),
-    "paper-seq2seq": (
-        "multi30k_paper",
+    "multi30k_article": ("annotated-seq2seq", {"vocab_enc": 65, "vocab_dec": 65, "maxlen": 256, "pad_id": 0}),
+    "multi30k_gelu": (
+        "gelu-seq2seq", {"vocab_size": 65, "embed_size": 512, "heads": 8, "num_layers": 6, "max_len": 256},
+    ),
+    "multi30k_paper": (
+        "paper-seq2seq",
         {"vocab_size": 65, "d_model": 512, "n_head": 8, "hidden_dim": 2048, "num_layers": 6, "max_len": 256},
     ),
-    "tinystories-notes": ("tinystories_article", {"vocab_size": 65}),
+    "tinystories_article": ("tinystories-notes", {"vocab_size": 65}),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", PRESETS)
-def test_a_recipe_trains_each_articles_model(name):
-    recipe, arguments = RECIPES[name]
-    overrides = read_recipe(ROOT / "scripts" / "recipes" / f"{recipe}.yaml")["config_overrides"]
-    preset = make_preset(name, **arguments)
-    # the preset's epsilon is folded from the article's unbiased variance, the recipe's is the article's own
-    kept = {key: value for key, value in overrides.items() if key != "layer_norm_eps"}
-    assert {key: getattr(preset, key) for key in kept} == kept
-    ours = type(preset)(
-        **{"vocab_size": 65, "decoder_vocab_size": 65, "pad_token_id": preset.pad_token_id, **overrides}
+def parse_recipe(recipe, *flags):
+    is_translation = recipe.startswith("multi30k")
+    types = (TranslationArguments if is_translation else LanguageModelArguments, TrainingArguments)
+    if is_translation:
+        types = (types[0], Seq2SeqTrainingArguments)
+    path = ROOT / "scripts" / "recipes" / f"{recipe}.yaml"
+    (model_args, data_args, _), _ = parse_arguments(ModelArguments, *types, args=[str(path), *flags])
+    return model_args, data_args
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_recipe_trains_its_articles_model(recipe):
+    name, arguments = RECIPES[recipe]
+    expected = make_preset(name, **arguments)
+    model_args, data_args = parse_recipe(recipe)
+    assert model_args.preset == name
+    fields = read_model_fields(model_args, type(expected))
+    assert not {"vocab_size", "decoder_vocab_size", "pad_token_id", "eos_token_id"} & fields.keys()
+    if name in ("gpt-playground", "tinystories-notes"):  # as train_language_model.py does
+        fields["max_position_embeddings"] = data_args.block_size
+    ours = type(expected)(vocab_size=65, **fields).to_dict()
+    differences = {key for key, value in expected.to_dict().items() if ours[key] != value}
+    # the preset's epsilon is folded from the article's unbiased variance; the recipe trains with the article's own
+    assert {key for key in differences if not key.endswith("_token_id")} == (
+        {"layer_norm_eps"} if recipe == "multi30k_article" else set()
     )
-    for key, value in preset.to_dict().items():
-        kinds = ("dropout", "_bias", "norm_first", "layernorm", "_embeddings", "act", "activation_function")
-        if key.endswith(kinds) and key != "max_position_embeddings":
-            assert getattr(ours, key) == value, key
+    if recipe == "multi30k_article":
+        assert fields["layer_norm_eps"] == 1e-6
+
+
+def test_each_article_has_a_recipe():
+    assert {name for name, _ in RECIPES.values()} == set(PRESETS)
+
+
+def test_flags_override_a_preset():
+    flags = ("--preset_hyperparameters", "n_layer=2", "--config_overrides", "hidden_dropout=0.3")
+    model_args, _ = parse_recipe("tinystories_char", *flags)
+    fields = read_model_fields(model_args, ScratchGPTConfig)
+    assert (fields["num_hidden_layers"], fields["hidden_size"]) == (2, 256)
+    assert (fields["hidden_dropout"], fields["attention_dropout"]) == (0.3, 0.1)
+
+
+def test_what_a_preset_does_not_know_is_named():
+    with pytest.raises(ValueError, match="is a ScratchGPTConfig; this trains a ScratchTransformerConfig"):
+        preset_fields("tinystories-notes", ScratchTransformerConfig)
+    with pytest.raises(ValueError, match="layers is not one of them"):
+        preset_fields("tinystories-notes", ScratchGPTConfig, layers=3)
+    with pytest.raises(ValueError, match="embedding_dim must be given"):
+        preset_fields("gpt-playground", ScratchGPTConfig, n_layer=3, n_head=2)
+    with pytest.raises(ValueError, match="There is no article 'bert'"):
+        preset_fields("bert", ScratchGPTConfig)
+    with pytest.raises(ValueError, match="`preset_hyperparameters` needs a `preset`"):
+        ModelArguments(preset_hyperparameters="n_layer=2")

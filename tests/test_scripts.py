@@ -14,7 +14,7 @@ from hf_scratch import ScratchGPTConfig, ScratchTransformerConfig
 from hf_scratch.evaluation.language_modeling import evaluate_language_model
 from hf_scratch.tokenization import train_tokenizer
 from hf_scratch.training.arguments import LanguageModelArguments, ModelArguments, TranslationArguments
-from hf_scratch.training.parsing import parse_arguments, parse_overrides
+from hf_scratch.training.parsing import parse_arguments, read_model_fields
 
 PAIRS = [{"en": f"{a} {b}", "de": f"{b}, {a}"} for a in ("one", "two", "six", "ten") for b in ("dog", "cat", "fox")]
 STORIES = [{"text": f"A {a} saw a {b}. The {b} ran."} for a in ("dog", "cat", "fox") for b in ("hen", "man", "cow")]
@@ -203,7 +203,7 @@ def test_a_stock_gpt2_is_trained_and_scored_as_ours_are(tmp_path):
     assert type(model).__name__ == "GPT2LMHeadModel"
     record = json.loads((out / "run.json").read_text(encoding="utf-8"))
     expected = evaluate_language_model(model, AutoTokenizer.from_pretrained(out), texts)
-    assert record["validation bits_per_byte (bits per byte)"] == pytest.approx(expected["bits_per_byte"], rel=1e-5)
+    assert record["metrics"]["validation"]["bits_per_byte"] == pytest.approx(expected["bits_per_byte"], rel=1e-5)
     done = run("train_stock_gpt2.py", recipe, "--dataset_name", data, "--output_dir", tmp_path / "none", check=False)
     assert "`tokenizer_name` must be given" in done.stderr
     assert not (tmp_path / "none").exists()
@@ -223,7 +223,7 @@ def test_each_recipe_is_a_model_that_can_be_built():
         config_class = ScratchTransformerConfig if translation else ScratchGPTConfig
         if name == "stock_gpt2":
             config_class = GPT2Config
-        config_class(**parse_overrides(model_args.config_overrides, config_class))
+        config_class(**read_model_fields(model_args, config_class))
         assert name == recipe.stem
         assert args.seed == 1
 

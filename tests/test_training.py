@@ -236,7 +236,9 @@ def test_the_card_states_what_was_done(make_trainer):
     ):
         assert fact in text
     run = json.loads((Path(trainer.args.output_dir) / "run.json").read_text(encoding="utf-8"))
-    assert run["test bleu (BLEU, cased)"] == 12.345
+    assert run["metrics"]["test"]["bleu"] == 12.345
+    assert run["metrics"]["validation"] == {"bleu": 11.0}
+    assert (run["updates"], run["parameters"]) == (2, trainer.model.num_parameters())
     assert run["seed"] == 7
     assert [entry["step"] for entry in run["log"] if "minutes" in entry] == [1, 2, 2]
     data = ModelCard(text).data

@@ -1,5 +1,8 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""The five articles', GPT-2's and Marian's checkpoints in, GPT-2 and Marian folders out: the same functions."""
+"""Convert checkpoints of five articles, GPT-2 and Marian to our models, and our models to GPT-2 and Marian.
+
+A converted model computes the same function as the original.
+"""
 
 from .articles import from_article
 from .gpt2 import from_gpt2, to_gpt2

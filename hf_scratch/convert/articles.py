@@ -1,8 +1,9 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Checkpoints of five build-a-Transformer articles, as models of ours that compute the same function.
+"""Convert checkpoints of five build-a-Transformer articles to our models. The function stays the same.
 
-What an article does otherwise is algebra, and is folded into the weights: separate heads are rows of one projection,
-scores over sqrt(d_model) a smaller query projection, an unbiased variance a smaller gain.
+Where an article differs from our models, the difference is algebra and is folded into the weights: separate heads
+become rows of one projection, scores divided by sqrt(d_model) become a smaller query projection, and an unbiased
+variance becomes a smaller gain.
 """
 
 import math
@@ -22,7 +23,7 @@ State = dict[str, torch.Tensor]
 
 
 class _Reader:
-    """Takes tensors out of an article's state dict by name, and remembers what was not there or of another shape."""
+    """Takes tensors from an article's state dict by name, and collects missing and misshapen ones for one error."""
 
     def __init__(self, state: Mapping[str, torch.Tensor]):
         self.state = state
@@ -31,7 +32,7 @@ class _Reader:
         self.misshapen: list[str] = []
 
     def take(self, name: str, *shape: int) -> torch.Tensor:
-        """The tensor `name`; zeros in its place where it does not fit, so that all problems are found at once."""
+        """Return the tensor `name`, or zeros if it does not fit, so that `check` can report all problems at once."""
         self.left.discard(name)
         tensor = self.state.get(name)
         if tensor is None:
@@ -42,30 +43,30 @@ class _Reader:
             self.misshapen.append(f"{name} holds {tensor.dtype}, but weights are floating-point numbers")
         else:
             return tensor.detach()
-        return torch.zeros(()).expand(shape)  # takes no memory, whatever the hyperparameters say
+        return torch.zeros(()).expand(shape)  # a view of one zero, so that wrong hyperparameters take no memory
 
     def linear(self, name: str, target: str, rows: int, columns: int, bias: bool = True) -> State:
-        """`name`.weight (rows, columns) and `name`.bias (rows), under the name `target`."""
+        """Return `name`.weight (rows, columns) and `name`.bias (rows), renamed to `target`."""
         state = {f"{target}.weight": self.take(f"{name}.weight", rows, columns)}
         return state | ({f"{target}.bias": self.take(f"{name}.bias", rows)} if bias else {})
 
     def norm(self, name: str, target: str, width: int, gain: str = "weight", shift: str = "bias") -> State:
-        """A LayerNorm's gain and shift (width), whatever they are called."""
+        """Return a LayerNorm's gain and shift (width), renamed to `target`."""
         gains, shifts = self.take(f"{name}.{gain}", width), self.take(f"{name}.{shift}", width)
         return {f"{target}.weight": gains, f"{target}.bias": shifts}
 
     def feed_forward(self, first: str, second: str, target: str, width: int, inner: int) -> State:
-        """The two linear layers of the feed-forward network of our layer `target`."""
+        """Return the two linear layers of a feed-forward network, renamed for our layer `target`."""
         return self.linear(first, f"{target}.feed_forward.fc1", inner, width) | self.linear(
             second, f"{target}.feed_forward.fc2", width, inner
         )
 
     def drop(self, is_buffer: Callable[[str], bool]) -> None:
-        """Leave out masks and tables, which are computed anew."""
+        """Ignore buffers such as masks and position tables, which our models compute themselves."""
         self.left = {name for name in self.left if not is_buffer(name)}
 
     def check(self, source: str) -> None:
-        """Raise ValueError with all that does not fit."""
+        """Raise ValueError that lists every missing, unknown and misshapen tensor."""
         problems = []
         for title, names in (("missing", self.missing), ("not of this article", sorted(self.left))):
             if names:
@@ -102,7 +103,7 @@ def _gpt_playground(read: _Reader, config: PreTrainedConfig) -> State:
 
 def _tinystories_notes(read: _Reader, config: PreTrainedConfig) -> State:
     width, inner, head = config.hidden_size, config.intermediate_size, config.head_dim
-    # the notes' `LanguageModel` holds a `Transformer`; that one alone is an encoder without a head
+    # the notes' `LanguageModel` contains a `Transformer`, which alone is an encoder without a head
     has_head = any(name.startswith("transformer.") for name in read.state)
     prefix, target = ("transformer.", "model.") if has_head else ("", "")
     tokens, positions = f"{prefix}embeddings.token_embd.weight", f"{prefix}embeddings.pos_embd.weight"
@@ -116,7 +117,7 @@ def _tinystories_notes(read: _Reader, config: PreTrainedConfig) -> State:
     for i in range(config.num_hidden_layers):
         theirs, ours = f"{prefix}transformer_layers.{i}", f"{target}layers.{i}"
         heads = [f"{theirs}.mha.attention_heads.{j}" for j in range(config.num_attention_heads)]
-        for name in ("query", "key", "value"):  # a head's projection is some rows of ours
+        for name in ("query", "key", "value"):  # each head's projection becomes some rows of ours
             rows = [read.take(f"{each}.{name}.weight", head, width) for each in heads]
             state[f"{ours}.self_attn.{name[0]}_proj.weight"] = torch.cat(rows)
         state |= read.linear(f"{theirs}.mha.linear_proj", f"{ours}.self_attn.o_proj", width, width)
@@ -128,7 +129,15 @@ def _tinystories_notes(read: _Reader, config: PreTrainedConfig) -> State:
 
 
 def _attention(read: _Reader, theirs: str, ours: str, config: PreTrainedConfig, names: str) -> State:
-    """An attention block whose projections `names` are those of queries, keys, values and output, in this order."""
+    """Read an attention block.
+
+    Args:
+        read: the article's state dict.
+        theirs: the block's name in the article.
+        ours: the block's name in our model.
+        config: our configuration.
+        names: the article's names of the query, key, value and output projections, separated by spaces.
+    """
     width, heads = config.d_model, config.encoder_attention_heads
     head = config.head_dim or width // heads
     values = heads * (config.v_head_dim or head)
@@ -142,8 +151,17 @@ def _attention(read: _Reader, theirs: str, ours: str, config: PreTrainedConfig, 
 def _post_norm_layer(
     read: _Reader, theirs: str, ours: str, config: PreTrainedConfig, blocks: dict[str, str], names: str, inner: str
 ) -> State:
-    """A layer of attention `blocks` (theirs: ours) with projections `names`, then the two `inner` linear layers, each
-    followed by norm1, norm2, ... of `gamma` and `beta`."""
+    """Read a post-norm layer, whose norm1, norm2, ... with `gamma` and `beta` follow its blocks.
+
+    Args:
+        read: the article's state dict.
+        theirs: the layer's name in the article.
+        ours: the layer's name in our model.
+        config: our configuration.
+        blocks: the attention blocks, the article's name: our name.
+        names: as for `_attention`.
+        inner: the article's names of the two feed-forward layers, separated by a space.
+    """
     state, (first, second) = {}, inner.split()
     for name, target in blocks.items():
         state |= _attention(read, f"{theirs}.{name}", f"{ours}.{target}", config, names)
@@ -167,7 +185,7 @@ def _annotated_seq2seq(read: _Reader, config: PreTrainedConfig) -> State:
                 read, theirs, ours, config, blocks, "wq wk wv wo", "feedforward.w1 feedforward.w2"
             )
     for name, tensor in state.items():
-        if name.endswith("_norm.weight"):  # a gain over the unbiased deviation
+        if name.endswith("_norm.weight"):  # the article divides by the unbiased deviation
             state[name] = (tensor.double() * math.sqrt((width - 1) / width)).to(tensor.dtype)
     read.drop(lambda name: name.endswith(".pos_encodings.pos_encodings"))  # the paper's sinusoids, (1, maxlen, dm)
     return state
@@ -197,17 +215,17 @@ def _gelu_seq2seq(read: _Reader, config: PreTrainedConfig) -> State:
         if stack == "decoder":
             state |= read.linear("decoder.fc", "lm_head", size, width)
     for name, tensor in state.items():
-        if ".q_proj." in name:  # scores over sqrt(d_model), where ours are over sqrt(d_model / heads)
+        if ".q_proj." in name:  # the article divides scores by sqrt(d_model), we divide by sqrt(d_model / heads)
             state[name] = (tensor.double() / math.sqrt(config.encoder_attention_heads)).to(tensor.dtype)
-    # the article does not define its `PositionalEncoding`: the paper's sinusoids are meant
+    # the article does not define its `PositionalEncoding`; it means the paper's sinusoids
     read.drop(lambda name: ".position_embed." in name)
     return state
 
 
 def sum_of_values(module, query, key, value, attention_mask, **kwargs) -> tuple[torch.Tensor, None]:
-    """The "attention" of gelu-seq2seq's code: the sum of all values, whatever the scores and the mask.
+    """The "attention" that gelu-seq2seq's code computes: the sum of all values, without scores or mask.
 
-    Shapes as for `eager_attention_forward`. Without a cache only: later tokens count as well as earlier ones.
+    Shapes are those of `eager_attention_forward`. It cannot use a cache, because later tokens count too.
     """
     return value.sum(2, keepdim=True).expand(-1, -1, query.shape[2], -1).transpose(1, 2), None
 
@@ -231,12 +249,12 @@ def _paper_seq2seq(read: _Reader, config: PreTrainedConfig) -> State:
 
 
 def _stacks(read: _Reader, config: PreTrainedConfig) -> list[tuple[str, int]]:
-    """(name, vocabulary) of the stacks that are there: the encoder may come alone."""
+    """The name and vocabulary size of each stack in the state dict, which may hold the encoder alone."""
     stacks = [("encoder", config.vocab_size), ("decoder", config.decoder_vocab_size)]
     return stacks if any(name.startswith("decoder.") for name in read.state) else stacks[:1]
 
 
-# what reads an article's weights, and how a name ends that only its state dict has
+# for each article the function that reads its weights, and the end of a name that only its state dict has
 ARTICLES = {
     "gpt-playground": (_gpt_playground, "transformer.emb.weight"),
     "annotated-seq2seq": (_annotated_seq2seq, "encoder.embeddings.embedding.weight"),
@@ -247,28 +265,29 @@ ARTICLES = {
 
 
 def _is_named_tensor(item: tuple) -> bool:
-    """Whether an item of a state dict is a name and a tensor whose values can be copied."""
+    """Whether an item of a state dict is a name with a dense tensor that holds values."""
     name, tensor = item
     is_dense = isinstance(tensor, torch.Tensor) and tensor.layout == torch.strided and not tensor.is_meta
     return isinstance(name, str) and is_dense
 
 
 def from_article(source: str, state_dict: Mapping[str, torch.Tensor], **hyperparameters) -> PreTrainedModel:
-    """A model of ours that computes the same function as an article's trained model.
+    """Convert an article's trained model to one of ours that computes the same function.
 
     Args:
         source: "gpt-playground", "annotated-seq2seq", "gelu-seq2seq", "paper-seq2seq" or "tinystories-notes".
-        state_dict: names as the article's modules give them, with or without DataParallel's "module.".
+        state_dict: with the names of the article's modules, with or without DataParallel's prefix "module.".
         hyperparameters: those of the article's own constructor (see `hf_scratch.convert.presets`).
 
     Returns:
-        `ScratchGPTForCausalLM`, `ScratchTransformerForConditionalGeneration`, or for the notes' `Transformer` without
-        its classifier `ScratchGPTModel`; in evaluation mode, in the weights' dtype. None of the encoder-decoders says
-        which ids start and end a sentence: set them in `config` and `generation_config` before `generate()`.
+        A `ScratchGPTForCausalLM` or `ScratchTransformerForConditionalGeneration`; a `ScratchGPTModel` for the notes'
+        `Transformer` without its classifier. It is in evaluation mode and has the weights' dtype. The encoder-decoder
+        articles do not say which ids start and end a sentence: set them in `config` and `generation_config` before
+        you call `generate()`.
 
     Raises:
-        ValueError: no state dict, another article's weights, missing, superfluous or misshapen ones, unfit
-            hyperparameters.
+        ValueError: something else than a state dict, another article's weights, missing, unknown or misshapen
+            weights, or hyperparameters that make no model.
     """
     config = make_preset(source, **hyperparameters)
     if not isinstance(state_dict, Mapping) or not all(map(_is_named_tensor, state_dict.items())):
@@ -295,17 +314,17 @@ def from_article(source: str, state_dict: Mapping[str, torch.Tensor], **hyperpar
     fresh, _ = model.load_state_dict(state, strict=False)
     if fresh:
         logger.warning(
-            f"The state dict holds the encoder of {source!r} alone. Freshly initialised, and to be trained: "
-            f"{', '.join(fresh)}."
+            f"The state dict holds only the encoder of {source!r}. These weights are newly initialised and must be "
+            f"trained: {', '.join(fresh)}."
         )
     if source == "gelu-seq2seq":
         logger.warning(
-            "The attention of 'gelu-seq2seq' sums all values without their weights (its einsum is 'bhqk,bvhd->bqhd'), "
-            "and its decoder adds the cross-attention's output to the encoder's states. The converted model weights "
-            "the values and adds them to the decoder's states, as the paper does, and so computes another function. "
-            "`model.set_attn_implementation('sum_of_values')` gives the article's own sums, with which the encoder "
-            "and the decoder's self-attention are exact."
+            "The article 'gelu-seq2seq' makes two mistakes. Its attention sums all values without their weights (its "
+            "einsum is 'bhqk,bvhd->bqhd'), and its decoder adds the cross-attention's output to the encoder's states. "
+            "The converted model follows the paper, so it computes another function: it weights the values and adds "
+            "them to the decoder's states. `model.set_attn_implementation('sum_of_values')` restores the article's "
+            "sums; the encoder and the decoder's self-attention are then exact."
         )
-    if source == "gpt-playground":  # its `generate` goes on past the block size
+    if source == "gpt-playground":  # its `generate` continues past the block size
         model.generation_config = GenerationConfig(slide_window=True)
     return model.eval()

@@ -1,5 +1,5 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""GPT-2 as a ScratchGPT and back: the same function, weight for weight."""
+"""Convert GPT-2 to a ScratchGPT and back. Both directions keep the function, weight by weight."""
 
 import os
 
@@ -10,7 +10,7 @@ from ..models.configuration_scratch_gpt import ScratchGPTConfig
 from ..models.modeling_scratch_gpt import ScratchGPTForCausalLM
 from .shared import build, is_tied, load, require_fields, require_head, take, with_all_biases
 
-# ours: GPT-2's. Both take their activations by the same names, from transformers' ACT2FN.
+# our field: GPT-2's field. Activations have the same names in both, those of transformers' ACT2FN.
 CONFIG = {
     "vocab_size": "vocab_size",
     "hidden_size": "n_embd",
@@ -46,29 +46,31 @@ BLOCK = {
 
 
 def from_gpt2(model: GPT2LMHeadModel | str | os.PathLike) -> ScratchGPTForCausalLM:
-    """A ScratchGPT with GPT-2's logits. `scale_attn_weights` and `scale_attn_by_inverse_layer_idx` are folded into
-    the query projections; `reorder_and_upcast_attn`, which changes only the rounding, is left out.
+    """Convert a GPT-2 to a ScratchGPT with the same logits.
+
+    `scale_attn_weights` and `scale_attn_by_inverse_layer_idx` are folded into the query projections.
+    `reorder_and_upcast_attn` only changes the rounding and is dropped.
 
     Args:
-        model: a GPT-2, which stays as it is, or the folder or Hub id of one.
+        model: a GPT-2 with its head, or its folder or Hub id. It is not modified.
 
     Raises:
-        ValueError: another model than a GPT-2 with its head, cross-attention, or weights that a GPT-2 of this
-            configuration does not have (an adapter's).
+        ValueError: another type of model, cross-attention, or weights that a GPT-2 of this configuration does not
+            have, such as an adapter's.
     """
     if isinstance(model, (str, os.PathLike)):
         model = load(GPT2LMHeadModel, model)
     require_head(model, GPT2LMHeadModel)
     gpt2 = model.config
     require_fields(gpt2, {"add_cross_attention": (False, "a ScratchGPT has no cross-attention")})
-    values = {ours: getattr(gpt2, theirs) for ours, theirs in CONFIG.items()}  # n_inner is None for 4 * n_embd in both
+    values = {ours: getattr(gpt2, theirs) for ours, theirs in CONFIG.items()}  # both take None for 4 * n_embd
     config = ScratchGPTConfig(**values, tie_word_embeddings=is_tied(model))
 
     weights, state = model.state_dict(), {}
     for ours, theirs in OUTSIDE_THE_BLOCKS.items():
         state[ours] = take(weights, theirs)
     for i, block in enumerate(model.transformer.h):
-        # exactly 1 for a GPT-2 as published, which leaves its weights as they are to the bit
+        # exactly 1 for the published GPT-2s, so their weights stay bit-identical
         scale = block.attn.scaling / config.head_dim**-0.5
         for kind in ("weight", "bias"):
             for ours, theirs in BLOCK.items():
@@ -80,15 +82,17 @@ def from_gpt2(model: GPT2LMHeadModel | str | os.PathLike) -> ScratchGPTForCausal
 
 
 def to_gpt2(model: ScratchGPTForCausalLM) -> GPT2LMHeadModel:
-    """A GPT-2 with the ScratchGPT's logits. Missing attention biases become zeros, and sinusoids the rows of `wpe`:
-    the function is the same, but training the GPT-2 would train them.
+    """Convert a ScratchGPT to a GPT-2 with the same logits.
+
+    Missing attention biases become zeros, and sinusoids become the rows of `wpe`. The function is the same, but
+    training the GPT-2 trains them too.
 
     Args:
-        model: a ScratchGPT, which stays as it is.
+        model: a ScratchGPT with its head. It is not modified.
 
     Raises:
-        ValueError: naming the configuration field that GPT-2 cannot express, or weights that no table here names; or
-            another model than a ScratchGPT with its head.
+        ValueError: another type of model, a configuration field that GPT-2 cannot express, or weights that GPT-2 has
+            no place for. The message names the field or the weights.
     """
     require_head(model, ScratchGPTForCausalLM)
     ours = model.config
@@ -100,14 +104,14 @@ def to_gpt2(model: ScratchGPTForCausalLM) -> GPT2LMHeadModel:
             "embedding_layernorm": (False, "GPT-2 has no LayerNorm on its embeddings"),
             "final_layernorm": (True, "GPT-2 has a LayerNorm after its last block"),
             "lm_head_bias": (False, "GPT-2's head has no bias"),
-            "head_dim": (ours.hidden_size / ours.num_attention_heads, "GPT-2's heads share its width out"),
+            "head_dim": (ours.hidden_size / ours.num_attention_heads, "GPT-2's heads divide its width evenly"),
         },
     )
     values = {theirs: getattr(ours, name) for name, theirs in CONFIG.items()}
     config = GPT2Config(**values, tie_word_embeddings=is_tied(model))
 
     weights, state = with_all_biases(model), {}
-    # the sinusoids are no part of a state dict
+    # a state dict does not hold the sinusoids
     weights["model.embed_positions.weight"] = model.model.embed_positions.weight
     for name, theirs in OUTSIDE_THE_BLOCKS.items():
         state[theirs] = take(weights, name)

@@ -1,9 +1,10 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Marian (Helsinki-NLP's opus-mt models) as a ScratchTransformer and back: the same function, weight for weight.
+"""Convert Marian (Helsinki-NLP's opus-mt models) to a ScratchTransformer and back.
 
-Both are the paper's post-norm Transformer. Marian's position table has all sines, then all cosines; ours, as the
-paper's, has them by turns. So our model is Marian's with the dimensions of the residual stream in another order, and
-each weight that reads the stream or writes to it has its columns or rows in that order.
+Both directions keep the function, weight by weight. Both models are the paper's post-norm Transformer. Marian's
+position table holds all sines, then all cosines; ours interleaves them, like the paper. So our model has the
+dimensions of Marian's residual stream in another order. Each weight that reads the stream has its columns in that
+order, and each weight that writes to it has its rows in that order.
 """
 
 import os
@@ -16,7 +17,7 @@ from ..models.configuration_scratch_transformer import ScratchTransformerConfig
 from ..models.modeling_scratch_transformer import ScratchTransformerForConditionalGeneration
 from .shared import build, is_tied, load, require_fields, require_head, take, with_all_biases
 
-# the same names and, since both take their activations from transformers' ACT2FN, the same values
+# fields with the same names and values; activations have the names of transformers' ACT2FN
 CONFIG = (
     "vocab_size",
     "d_model",
@@ -41,7 +42,7 @@ CONFIG = (
 )
 
 
-# ours: Marian's, and which dimension of the weight is the residual stream: 0 where it is written, 1 where it is read
+# our name: Marian's name, and the weight's dimension that is the residual stream: 0 if it writes, 1 if it reads
 LAYER = {
     "self_attn.q_proj": ("self_attn.q_proj", 1),
     "self_attn.k_proj": ("self_attn.k_proj", 1),
@@ -60,16 +61,17 @@ LAYER = {
 
 
 def from_marian(model: MarianMTModel | str | os.PathLike) -> ScratchTransformerForConditionalGeneration:
-    """A ScratchTransformer with Marian's logits; without its LayerDrop, which only training has.
+    """Convert a Marian model to a ScratchTransformer with the same logits.
 
-    `final_logits_bias` becomes the head's bias, if it is not all zeros.
+    `final_logits_bias` becomes the head's bias unless it is all zeros. LayerDrop, which only affects training, is
+    dropped.
 
     Args:
-        model: a MarianMTModel, which stays as it is, or the folder or Hub id of one.
+        model: a MarianMTModel, or its folder or Hub id. It is not modified.
 
     Raises:
-        ValueError: another model than a MarianMTModel, or weights that one of this configuration does not have (an
-            adapter's).
+        ValueError: another type of model, or weights that a Marian model of this configuration does not have, such as
+            an adapter's.
     """
     if isinstance(model, (str, os.PathLike)):
         model = load(MarianMTModel, model)
@@ -77,7 +79,7 @@ def from_marian(model: MarianMTModel | str | os.PathLike) -> ScratchTransformerF
     weights = model.state_dict()
     bias = take(weights, "final_logits_bias").flatten()
     for name in ("shared", "encoder.embed_positions", "decoder.embed_positions"):
-        weights.pop(f"model.{name}.weight", None)  # the embeddings under another name, and nothing learned
+        weights.pop(f"model.{name}.weight", None)  # the embeddings under another name, and tables without parameters
     config = ScratchTransformerConfig(
         **{name: getattr(model.config, name) for name in CONFIG},
         decoder_vocab_size=model.config.decoder_vocab_size,
@@ -94,33 +96,33 @@ def from_marian(model: MarianMTModel | str | os.PathLike) -> ScratchTransformerF
 
 
 def to_marian(model: ScratchTransformerForConditionalGeneration) -> MarianMTModel:
-    """A MarianMTModel with the ScratchTransformer's logits.
+    """Convert a ScratchTransformer to a MarianMTModel with the same logits.
 
-    Missing attention biases become zeros. Marian shares source and target embedding only together with the head: where
-    ours shares without tying the head, Marian gets two equal embeddings. The function is the same either way, but
-    training the MarianMTModel would train them.
+    Missing attention biases become zeros. Marian can share the source and target embeddings only if the head is tied
+    to them too. A model that shares them without tying the head becomes a Marian model with two equal embeddings. The
+    function is the same, but training the MarianMTModel trains zeros and copies separately.
 
-    CTranslate2 takes more for granted of a Marian folder than transformers does: that `pad_token_id` is the last id
-    and `decoder_start_token_id`, that its embedding is zero, and that both stacks have equally many heads.
+    CTranslate2 expects more of a Marian folder than transformers does: `pad_token_id` is the last id and also
+    `decoder_start_token_id`, its embedding is zero, and both stacks have the same number of heads.
 
     Args:
-        model: a ScratchTransformer, which stays as it is.
+        model: a ScratchTransformer with its head. It is not modified.
 
     Raises:
-        ValueError: naming the configuration field that Marian cannot express, or weights that no table here names; or
-            another model than a ScratchTransformer with its head.
+        ValueError: another type of model, a configuration field that Marian cannot express, or weights that Marian
+            has no place for. The message names the field or the weights.
     """
     require_head(model, ScratchTransformerForConditionalGeneration)
     ours = model.config
     needed = {
         "norm_first": (False, "Marian is post-norm"),
-        "position_embedding_type": ("sinusoidal", "Marian's positions are"),
+        "position_embedding_type": ("sinusoidal", "Marian's positions are sinusoidal"),
         "layer_norm_eps": (1e-5, "Marian's epsilon is fixed"),
     }
     for heads in (ours.encoder_attention_heads, ours.decoder_attention_heads):
         for name in ("head_dim", "v_head_dim"):
-            if getattr(ours, name) is not None:  # None is what Marian has
-                needed[name] = (ours.d_model / heads, f"Marian's {heads} heads share its width out")
+            if getattr(ours, name) is not None:  # None means what Marian does
+                needed[name] = (ours.d_model / heads, f"Marian's {heads} heads divide its width evenly")
         require_fields(ours, needed)
     if ours.decoder_start_token_id is None:
         raise ValueError("`decoder_start_token_id` is None, but Marian needs an id for it.")
@@ -141,7 +143,10 @@ def to_marian(model: ScratchTransformerForConditionalGeneration) -> MarianMTMode
 
 
 def weight_names(config: ScratchTransformerConfig) -> Iterator[tuple[str, str, int | None]]:
-    """Each weight's name here, its name in Marian, and its dimension that is the residual stream, if it has one."""
+    """Yield each weight's name in our model, its name in Marian, and its dimension that is the residual stream.
+
+    The dimension is None if neither dimension is.
+    """
     yield "lm_head.weight", "lm_head.weight", 1
     for stack, layers in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
         yield f"model.{stack}.embed_tokens.weight", f"model.{stack}.embed_tokens.weight", 1
@@ -154,16 +159,19 @@ def weight_names(config: ScratchTransformerConfig) -> Iterator[tuple[str, str, i
 
 
 def sines_first(width: int) -> torch.Tensor:
-    """The indices of our dimensions, sine, cosine, sine, ..., in Marian's order: 0, 2, 4, ..., 1, 3, 5, ..."""
+    """The indices that put our dimensions (sine, cosine, sine, ...) into Marian's order: 0, 2, 4, ..., 1, 3, 5, ..."""
     return torch.cat([torch.arange(0, width, 2), torch.arange(1, width, 2)])
 
 
 def reorder(tensor: torch.Tensor, dim: int | None, order: torch.Tensor) -> torch.Tensor:
-    """The tensor with one dimension in another order."""
+    """Reorder one dimension of a tensor; None keeps the tensor as it is."""
     return tensor if dim is None else tensor.index_select(dim, order.to(tensor.device))
 
 
 def shares_embeddings(model: PreTrainedModel) -> bool:
-    """Whether source and target have one embedding: Marian ties them, whatever the field says, only with the head."""
+    """Whether source and target use one embedding.
+
+    The field alone does not tell: Marian shares the embeddings only if the head is tied too.
+    """
     source, target = (stack.get_input_embeddings().weight for stack in (model.get_encoder(), model.get_decoder()))
     return model.config.share_encoder_decoder_embeddings and torch.equal(source, target)

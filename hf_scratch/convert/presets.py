@@ -1,12 +1,15 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 """The models of five build-a-Transformer articles, as configurations of ours.
 
-Each function takes its article's own constructor arguments, under their names and with their defaults, and gives the
-configuration of the same model:
-`make_preset("annotated-seq2seq", vocab_enc=8000, vocab_dec=8000, maxlen=128, pad_id=0)`.
+Each article has a function that takes the article's own constructor arguments, with their names and defaults, and
+returns the fields of our configuration of the same model. `make_preset` makes the configuration:
+`make_preset("annotated-seq2seq", vocab_enc=8000, vocab_dec=8000, maxlen=128, pad_id=0)`. `preset_fields` gives the
+fields to the training scripts, for recipes with a `preset`.
 """
 
 import inspect
+from collections.abc import Mapping
+from typing import Any
 
 from huggingface_hub.errors import StrictDataclassError
 from transformers import PreTrainedConfig
@@ -15,21 +18,19 @@ from ..models.configuration_scratch_gpt import ScratchGPTConfig
 from ..models.configuration_scratch_transformer import ScratchTransformerConfig
 
 
-def gpt_playground(
-    n_layer: int, n_head: int, embedding_dim: int, vocab_size: int, block_size: int
-) -> ScratchGPTConfig:
+def gpt_playground(n_layer: int, n_head: int, embedding_dim: int, vocab_size: int, block_size: int) -> dict[str, Any]:
     """The article "Transformer" (2025-01-25): GPT-2's blocks, untied, by characters."""
-    return ScratchGPTConfig(
-        vocab_size=vocab_size,
-        hidden_size=embedding_dim,
-        num_hidden_layers=n_layer,
-        num_attention_heads=n_head,
-        max_position_embeddings=block_size,
-        embedding_dropout=0.1,
-        hidden_dropout=0.1,
-        attention_dropout=0.1,
-        tie_word_embeddings=False,
-    )
+    return {
+        "vocab_size": vocab_size,
+        "hidden_size": embedding_dim,
+        "num_hidden_layers": n_layer,
+        "num_attention_heads": n_head,
+        "max_position_embeddings": block_size,
+        "embedding_dropout": 0.1,
+        "hidden_dropout": 0.1,
+        "attention_dropout": 0.1,
+        "tie_word_embeddings": False,
+    }
 
 
 def annotated_seq2seq(
@@ -47,13 +48,13 @@ def annotated_seq2seq(
     dropout: float = 0.1,
     eps: float = 1e-6,
     scale: bool = True,
-) -> ScratchTransformerConfig:
+) -> dict[str, Any]:
     """The article "What is a Transformer?" (2023-12-10): two vocabularies, LayerNorms of unbiased variance.
 
-    (x - mean) / sqrt(n / (n - 1) * var + eps) is sqrt((n - 1) / n) * (x - mean) / sqrt(var + eps * (n - 1) / n): the
-    epsilon is scaled here, and the gain by `from_article`.
+    (x - mean) / sqrt(n / (n - 1) * var + eps) equals sqrt((n - 1) / n) * (x - mean) / sqrt(var + eps * (n - 1) / n).
+    So the epsilon is scaled here, and `from_article` scales the gain.
     """
-    return ScratchTransformerConfig(
+    return dict(
         **_seq2seq((vocab_enc, vocab_dec), dm, nhead, layers, dff, maxlen, dropout, pad_id),
         head_dim=dk,
         v_head_dim=dv,
@@ -73,9 +74,9 @@ def gelu_seq2seq(
     max_len: int,
     dropout: float = 0.1,
     bias: bool = False,
-) -> ScratchTransformerConfig:
+) -> dict[str, Any]:
     """The article "Transformer" (2023-06-05): GELU, no biases in the attention, scores over sqrt(d_model)."""
-    return ScratchTransformerConfig(
+    return dict(
         **_seq2seq(vocab_size, embed_size, heads, num_layers, 4 * embed_size, max_len, dropout, None),
         activation_function="gelu",
         attention_bias=bias,
@@ -86,9 +87,9 @@ def gelu_seq2seq(
 
 def paper_seq2seq(
     vocab_size: int | tuple[int, int], d_model: int, n_head: int, hidden_dim: int, num_layers: int, max_len: int = 5000
-) -> ScratchTransformerConfig:
+) -> dict[str, Any]:
     """The article "What is Transformer": ReLU, LayerNorm epsilon 1e-12, padding id 1, no dropout."""
-    return ScratchTransformerConfig(
+    return dict(
         **_seq2seq(vocab_size, d_model, n_head, num_layers, hidden_dim, max_len, 0.0, 1),
         layer_norm_eps=1e-12,
         scale_embedding=False,
@@ -102,26 +103,26 @@ def tinystories_notes(
     num_heads: int = 4,
     num_transformer_layers: int = 4,
     mask: bool = True,
-) -> ScratchGPTConfig:
+) -> dict[str, Any]:
     """Notes on the basic Transformer: a LayerNorm on the embeddings and none at the end; without `mask` an encoder."""
-    return ScratchGPTConfig(
-        vocab_size=vocab_size,
-        hidden_size=embed_dim,
-        num_hidden_layers=num_transformer_layers,
-        num_attention_heads=num_heads,
-        max_position_embeddings=seq_length,
-        attention_bias=False,
-        lm_head_bias=True,
-        embedding_layernorm=True,
-        final_layernorm=False,
-        tie_word_embeddings=False,
-        is_causal=mask,
-    )
+    return {
+        "vocab_size": vocab_size,
+        "hidden_size": embed_dim,
+        "num_hidden_layers": num_transformer_layers,
+        "num_attention_heads": num_heads,
+        "max_position_embeddings": seq_length,
+        "attention_bias": False,
+        "lm_head_bias": True,
+        "embedding_layernorm": True,
+        "final_layernorm": False,
+        "tie_word_embeddings": False,
+        "is_causal": mask,
+    }
 
 
 def _seq2seq(vocab_size, d_model, heads, num_layers, inner, max_len, dropout, pad_id) -> dict:
-    """What the three encoder-decoders have in common. None of them says which id starts or ends a sentence."""
-    source, target = (vocab_size, vocab_size) if isinstance(vocab_size, int) else vocab_size
+    """The fields of all three encoder-decoders. None of the articles says which ids start and end a sentence."""
+    source, target = vocab_size if isinstance(vocab_size, tuple | list) else (vocab_size, vocab_size)
     return {
         "vocab_size": source,
         "decoder_vocab_size": target,
@@ -145,36 +146,77 @@ def _seq2seq(vocab_size, d_model, heads, num_layers, inner, max_len, dropout, pa
 
 
 PRESETS = {
-    "gpt-playground": gpt_playground,
-    "annotated-seq2seq": annotated_seq2seq,
-    "gelu-seq2seq": gelu_seq2seq,
-    "paper-seq2seq": paper_seq2seq,
-    "tinystories-notes": tinystories_notes,
+    "gpt-playground": (ScratchGPTConfig, gpt_playground),
+    "annotated-seq2seq": (ScratchTransformerConfig, annotated_seq2seq),
+    "gelu-seq2seq": (ScratchTransformerConfig, gelu_seq2seq),
+    "paper-seq2seq": (ScratchTransformerConfig, paper_seq2seq),
+    "tinystories-notes": (ScratchGPTConfig, tinystories_notes),
 }
+
+# what a training decides by its tokenizer and the length of its rows
+TRAINING_DECIDES = ("vocab_size", "vocab_enc", "vocab_dec", "pad_id", "block_size", "seq_length")
 
 
 def make_preset(name: str, **hyperparameters) -> PreTrainedConfig:
-    """The configuration of the article `name`'s model.
+    """The configuration of an article's model.
 
     Args:
         name: a key of `PRESETS`.
         hyperparameters: those of the article's own constructor.
 
     Raises:
-        ValueError: a name that is not there; hyperparameters that the article does not have, or that it asks for, or
-            that make no model.
+        ValueError: an unknown name; hyperparameters that the article does not have, that it requires and that are
+            missing, or that no model can be built from.
     """
+    _check_hyperparameters(name, hyperparameters)
+    config_class, function = PRESETS[name]
+    try:
+        return config_class(**function(**hyperparameters))
+    except (ValueError, TypeError, ArithmeticError, StrictDataclassError) as error:
+        given = ", ".join(f"{key}={value!r}" for key, value in hyperparameters.items())
+        raise ValueError(f"{name!r} with {given} is no model: {' '.join(str(error).split())}") from error
+
+
+def preset_fields(name: str, config_class: type[PreTrainedConfig], **hyperparameters) -> dict[str, Any]:
+    """The fields that an article sets in the configuration of a model that is to be trained.
+
+    Vocabulary, special tokens and the GPTs' positions are left out unless they are given: the tokenizer and
+    `block_size` decide them.
+
+    Args:
+        name: a key of `PRESETS`.
+        config_class: the class of the model that is to be trained.
+        hyperparameters: those of the article's own constructor.
+
+    Raises:
+        ValueError: as `make_preset`, or an article whose model is of another class.
+    """
+    undecided = {key: None for key in TRAINING_DECIDES if key in _parameters(name)}
+    hyperparameters = undecided | hyperparameters
+    _check_hyperparameters(name, hyperparameters)
+    preset_class, function = PRESETS[name]
+    if preset_class is not config_class:
+        raise ValueError(f"The preset {name!r} is a {preset_class.__name__}; this trains a {config_class.__name__}.")
+    try:
+        fields = function(**hyperparameters)
+    except (ValueError, TypeError, ArithmeticError) as error:
+        raise ValueError(f"The preset {name!r} cannot be made from {hyperparameters}: {error}") from error
+    return {key: value for key, value in fields.items() if value is not None and not key.endswith("_token_id")}
+
+
+def _parameters(name: str) -> Mapping[str, inspect.Parameter]:
+    """The parameters of an article's function; ValueError for an unknown article."""
     if name not in PRESETS:
         raise ValueError(f"There is no article {name!r}. Choose one of {', '.join(PRESETS)}.")
-    parameters = inspect.signature(PRESETS[name]).parameters
+    return inspect.signature(PRESETS[name][1]).parameters
+
+
+def _check_hyperparameters(name: str, hyperparameters: dict[str, Any]) -> None:
+    """Raise ValueError unless the article takes these hyperparameters and needs no others."""
+    parameters = _parameters(name)
     unknown = [key for key in hyperparameters if key not in parameters]
     needed = [key for key, p in parameters.items() if p.default is p.empty and key not in hyperparameters]
     if unknown or needed:
         problems = [f"{', '.join(unknown)} is not one of them"] * bool(unknown)
         problems += [f"{', '.join(needed)} must be given"] * bool(needed)
         raise ValueError(f"The hyperparameters of {name!r} are {', '.join(parameters)}; {' and '.join(problems)}.")
-    try:
-        return PRESETS[name](**hyperparameters)
-    except (ValueError, TypeError, ArithmeticError, StrictDataclassError) as error:
-        given = ", ".join(f"{key}={value!r}" for key, value in hyperparameters.items())
-        raise ValueError(f"{name!r} with {given} is no model: {' '.join(str(error).split())}") from error

@@ -1,5 +1,5 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""What the converters share: load a model, check what can be converted, build the other one."""
+"""Steps that the converters share: load a model, check that it can be converted, build the other model."""
 
 import copy
 import os
@@ -14,23 +14,26 @@ from ..models.generation import ScratchGenerationMixin
 
 
 def load(model_class: type[PreTrainedModel], path: str | os.PathLike) -> PreTrainedModel:
-    """A model from a folder or the Hub, of which all weights are there.
+    """Load a model from a folder or the Hub, with all of its weights.
+
+    Args:
+        model_class: the class of the model with its head.
+        path: a folder or a Hub id.
 
     Raises:
-        ValueError: no model, one of another kind, or one without some of its weights, which transformers would draw.
+        ValueError: there is no model, it is of another type, or some of its weights are missing; transformers would
+            initialise those at random.
     """
     try:
         model_type = AutoConfig.from_pretrained(path).model_type
     except (OSError, ValueError) as error:
         problem = str(error).splitlines()[0]
-        raise ValueError(
-            f"{str(path)!r} is no folder with a model, and no Hub id that can be read: {problem}"
-        ) from error
+        raise ValueError(f"{str(path)!r} is neither a folder with a model nor a readable Hub id: {problem}") from error
     if model_type != model_class.config_class.model_type:
         raise ValueError(f"{str(path)!r} holds a {model_type}, not a {model_class.config_class.model_type}.")
     try:
         model, info = model_class.from_pretrained(path, output_loading_info=True)
-    except (SafetensorError, pickle.UnpicklingError):  # torch's message advises to run a pickle's code
+    except (SafetensorError, pickle.UnpicklingError):  # torch's own message recommends running a pickle's code
         raise ValueError(
             f"The weights in {str(path)!r} are damaged, or a pickle that holds more than tensors."
         ) from None
@@ -43,27 +46,38 @@ def load(model_class: type[PreTrainedModel], path: str | os.PathLike) -> PreTrai
 
 
 def require_head(model: PreTrainedModel, model_class: type[PreTrainedModel]) -> None:
-    """Raise ValueError unless the model is a `model_class`, whichever module its class was loaded from."""
+    """Raise ValueError unless the model is of `model_class`'s type and has a head.
+
+    The class itself may come from another module, for example one loaded with `trust_remote_code=True`.
+    """
     model_type = getattr(getattr(model, "config", None), "model_type", None)
     if model_type != model_class.config_class.model_type or not hasattr(model, "lm_head"):
         raise ValueError(f"A {model_class.__name__} can be converted, but this is a {type(model).__name__}.")
 
 
 def require_fields(config: PreTrainedConfig, needed: dict[str, tuple[object, str]]) -> None:
-    """Raise ValueError for the first field of `needed`, a dict of (value, why), that has another value."""
+    """Raise ValueError for the first field that does not have its required value.
+
+    Args:
+        config: the configuration to check.
+        needed: for each field the required value, and the reason as a clause for the error.
+    """
     for name, (value, why) in needed.items():
         if getattr(config, name) != value:
-            raise ValueError(f"`{name}` is {getattr(config, name)!r}, but {why}: it would have to be {value!r}.")
+            raise ValueError(f"`{name}` is {getattr(config, name)!r}, but {why}: it must be {value!r}.")
 
 
 def is_tied(model: PreTrainedModel) -> bool:
-    """Whether the head and the target's embedding are one: `tie_word_embeddings`, unless loading kept two weights."""
+    """Whether the head uses the weight of the target embedding.
+
+    `tie_word_embeddings` alone does not tell: loading may have kept two different weights.
+    """
     embedding = (model.get_decoder() if model.config.is_encoder_decoder else model).get_input_embeddings().weight
     return model.config.tie_word_embeddings and torch.equal(model.lm_head.weight, embedding)
 
 
 def with_all_biases(model: PreTrainedModel) -> dict[str, torch.Tensor]:
-    """The model's state dict, with a zero bias for each linear layer of its blocks that has none."""
+    """The model's state dict, with a zero bias added for every linear layer in its blocks that has none."""
     weights = model.state_dict()
     for name, module in model.named_modules():
         if isinstance(module, nn.Linear) and module.bias is None and ".layers." in name:
@@ -72,7 +86,7 @@ def with_all_biases(model: PreTrainedModel) -> dict[str, torch.Tensor]:
 
 
 def take(weights: dict[str, torch.Tensor], name: str) -> torch.Tensor:
-    """Remove a weight and return it; ValueError if there is none."""
+    """Remove the weight `name` from `weights` and return it; ValueError if it is missing."""
     if name not in weights:
         raise ValueError(f"The model has no weight `{name}`. Merge or remove its adapters before converting it.")
     return weights.pop(name)
@@ -85,16 +99,23 @@ def build(
     left: dict[str, torch.Tensor],
     source: PreTrainedModel,
 ) -> PreTrainedModel:
-    """A model that holds copies of `state`, in eval mode, with dtype, device and generation options of `source`.
+    """Build the converted model, in evaluation mode.
+
+    Args:
+        model_class: the class to build.
+        config: its configuration.
+        state: its state dict; the model gets copies.
+        left: weights of `source` that no table has used.
+        source: the original, whose dtype, device and generation options the model takes.
 
     Raises:
-        ValueError: weights of `source` are `left` over: the model would compute something else.
+        ValueError: there are weights in `left`, so the model would compute another function.
     """
     if left:
-        raise ValueError(f"{model_class.__name__} has no place for these weights of the model: {', '.join(left)}.")
-    # contiguous, since safetensors saves nothing else
+        raise ValueError(f"{model_class.__name__} has no place for these weights: {', '.join(left)}.")
+    # safetensors saves only contiguous tensors
     state = {name: tensor.detach().clone(memory_format=torch.contiguous_format) for name, tensor in state.items()}
-    with torch.random.fork_rng(devices=[]):  # transformers draws even for position tables, and overwrites them
+    with torch.random.fork_rng(devices=[]):  # transformers draws random numbers even for weights that it overwrites
         model = model_class.from_pretrained(None, config=config, state_dict=state, dtype=source.dtype)
     model.generation_config = copy.deepcopy(source.generation_config)
     if not isinstance(model, ScratchGenerationMixin):

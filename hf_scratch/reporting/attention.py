@@ -1,5 +1,5 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Attention maps of a saved model: what it looks at while it translates or reads a text."""
+"""Attention maps of a saved model while it translates or reads a text."""
 
 from pathlib import Path
 
@@ -12,10 +12,14 @@ from .plots import plot_attention
 
 @torch.no_grad()
 def draw_cross_attention(folder: Path, source: str) -> str:
-    """Draw the last decoder layer's attention over the source, while the model in `folder` translates `source`.
+    """Translate `source` and draw the last decoder layer's attention over it.
+
+    Args:
+        folder: a saved encoder-decoder with its tokenizer; receives the picture.
+        source: a sentence.
 
     Returns:
-        The picture's path in `folder`.
+        The picture's path.
     """
     # only eager attention returns its weights
     model = AutoModelForSeq2SeqLM.from_pretrained(folder, attn_implementation="eager")
@@ -30,10 +34,14 @@ def draw_cross_attention(folder: Path, source: str) -> str:
 
 @torch.no_grad()
 def draw_self_attention(folder: Path, text: str) -> str:
-    """Draw the last layer's attention of `text` over itself, by the language model in `folder`.
+    """Draw the last layer's attention of `text` over itself.
+
+    Args:
+        folder: a saved language model with its tokenizer; receives the picture.
+        text: what the model reads.
 
     Returns:
-        The picture's path in `folder`.
+        The picture's path.
     """
     model = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager", dtype="float32").eval()
     tokenizer = load_tokenizer(folder)

@@ -1,18 +1,19 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Model cards, filled from a finished run: what was trained, how, on what, and what it reached."""
+"""Model cards of finished runs: what was trained, how, on what, and what it reached.
 
-import json
+The values come from the run's record (records.py); this module formats them.
+"""
+
 import logging
 import os
-import platform
-import shlex
-import sys
-from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
-import torch
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from transformers import Trainer
+
+from .records import IN_WARMUP, INTERRUPTED, Record, build_record, write_record
+from .tables import format_table
 
 logger = logging.getLogger(__name__)
 
@@ -22,7 +23,7 @@ _TEMPLATE = """---
 
 # {name}
 
-{what} {origin} with hf_scratch, recipe `{recipe}`.
+{what} {origin} with hf_scratch, recipe `{recipe}`, data `{data}`.
 
 ```python
 import hf_scratch
@@ -39,8 +40,6 @@ from transformers import pipeline
 
 ## Training
 
-| | |
-|---|---|
 {training}
 
 ```
@@ -48,161 +47,191 @@ from transformers import pipeline
 ```
 """
 
-
-def _without_folders(word: str) -> str:
-    """A word of a command; of a path out of the working folder the last name: the rest is nobody's business."""
-    flag, sign, path = word.rpartition("=")
-    if os.path.isabs(path) or path.startswith(os.pardir):
-        path = os.path.basename(os.path.normpath(path))
-    return flag + sign + path
-
-
-def _stopped_early(trainer: Trainer, data_args) -> str:
-    """ "" unless the time limit ended the training inside the warm-up, before the learning rate was at its height."""
-    args, state = trainer.args, trainer.state
-    warmup = args.get_warmup_steps(state.max_steps)
-    if getattr(data_args, "max_minutes", None) is None or state.global_step >= min(warmup, state.max_steps):
-        return ""
-    return f"stopped by the time limit inside the warm-up, at update {state.global_step:,} of {warmup:,}"
-
-
-def _write(
-    trainer: Trainer,
-    data_args,
-    recipe: str,
-    values: dict,
-    task: tuple[str, str],
-    results: list,
-    notes: str,
-    cut: dict[str, str] | None,
-):
-    args, state = trainer.args, trainer.state
-    model = trainer.accelerator.unwrap_model(trainer.model)
-    name = os.path.basename(os.path.normpath(args.output_dir))
-    base = model.name_or_path  # what it was loaded from; "" for a new model
-    base = os.path.basename(os.path.normpath(base)) if os.path.isdir(base) else base
-    dataset = data_args.dataset_name or data_args.train_file
-    public = dataset if not os.path.exists(dataset) else os.path.basename(os.path.normpath(dataset))
-    data = ModelCardData(
-        library_name="transformers",
-        pipeline_tag=task[0],
-        tags=["hf_scratch", model.config.model_type],
-        model_name=name,
-        eval_results=[
-            EvalResult(task[0], public, public, kind, value, metric_name=label, dataset_split=split)
-            for label, kind, value, split in results
-        ],
-        **({"base_model": base} if base else {}),
-        **values.pop("data"),
+# (split, key of the record's metrics, the Hub's name of the metric, label in the card, factor)
+_TRANSLATION_METRICS = (
+    ("validation", "bleu", "bleu", "BLEU, greedy", 1),
+    ("validation", "exact_match", "exact_match", "exact matches [%], greedy", 100),
+    ("test", "bleu", "bleu", "BLEU, cased", 1),
+    ("test", "bleu_lc", "bleu", "BLEU, lower-cased", 1),
+    ("test", "bleu_moses", "bleu", "BLEU, lower-cased, Moses tokens", 1),
+    ("test", "chrf", "chrf", "chrF", 1),
+)
+_LANGUAGE_MODEL_METRICS = tuple(
+    (split, key, key, label, 1)
+    for split in ("validation", "test")
+    for key, label in (
+        ("bits_per_byte", "bits per byte"),
+        ("loss", "loss [nats per token]"),
+        ("perplexity", "perplexity"),
+        ("accuracy", "accuracy of {answers} answers"),
     )
-    # the end of training; evaluations come after it
-    minutes = next((entry["minutes"] for entry in reversed(state.log_history) if "train_runtime" in entry), None)
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor() or platform.machine()
-    training = {
-        "parameters": f"{model.num_parameters():,}",
-        "data": f"`{public}`",
-        "updates": f"{state.global_step:,} ({state.epoch:.1f} epochs)",
-        "input tokens": f"{state.num_input_tokens_seen:,}",
-        "time": f"{minutes:.0f} minutes" if minutes is not None else "",
-        "seed": args.seed,
-        "hardware": f"{args.world_size} x {device}, {os.cpu_count()} CPU cores",
-        "software": ", ".join(f"{package} {version(package)}" for package in ("torch", "transformers", "hf-scratch")),
-        **values.pop("training", {}),
+)
+
+
+def format_updates(record: Record) -> str:
+    """For example "10,000 (84.0 epochs)", or "4,320 (stopped)" for a run that was interrupted."""
+    if record.get("stopped") == INTERRUPTED:
+        return f"{record['updates']:,} (stopped)"
+    return f"{record['updates']:,} ({record['epochs']:.1f} epochs)"
+
+
+def format_time(record: Record) -> str:
+    """For example "111 minutes"; "" if unknown."""
+    return "" if record["minutes"] is None else f"{record['minutes']:.0f} minutes"
+
+
+def format_training(record: Record) -> str:
+    """The card's table of how a run was trained."""
+    hardware = record["hardware"]
+    device = f"{hardware['processes']} x {hardware['device']}, {hardware['cpu_cores']} CPU cores"
+    rows = {
+        "parameters": f"{record['parameters']:,}",
+        "updates": format_updates(record),
+        "input tokens": f"{record['input_tokens']:,}",
+        "time": format_time(record),
+        "weights": record.get("weights", ""),
+        "seed": record["seed"],
+        "hardware": device,
+        "software": ", ".join(f"{package} {number}" for package, number in record.get("software", {}).items()),
     }
-    cut = {split: text for split, text in (cut or {}).items() if text}
-    if cut:
-        training["cut to their limit"] = "; ".join(f"{split}: {text}" for split, text in cut.items())
-    if stopped := _stopped_early(trainer, data_args):
-        logger.warning(f"The training was {stopped}. Give it more minutes, or fewer `warmup_steps`.")
-        training["end"] = stopped
-    words = [_without_folders(word) for word in sys.argv[1:]]
-    command = shlex.join(["python", os.path.join("scripts", os.path.basename(sys.argv[0])), *words])
-    lines = [f"| {label} | {value:.2f} | {split} |" for label, _, value, split in results]
-    table = "\n".join(["| metric | value | on |", "|---|---|---|", *lines, "", notes])
-    if not results:
-        table = "There were no validation or test data."
-    card = _TEMPLATE.format(
-        front_matter=data.to_yaml().strip(),
-        name=name,
-        recipe=recipe or "none",
-        origin=f"Trained on from `{base}`" if base else "Trained from scratch",
-        results=table,
-        training="\n".join(f"| {key} | {value} |" for key, value in training.items()),
-        command=command,
-        **values,
+    if cut := record.get("cut"):
+        rows["cut to their limit"] = "; ".join(f"{split}: {text}" for split, text in cut.items())
+    if record.get("stopped") == IN_WARMUP:
+        rows["end"] = _describe_early_end(record)
+    return format_table(["", ""], rows.items())
+
+
+def _describe_early_end(record: Record) -> str:
+    return (
+        f"stopped by the time limit inside the warm-up, at update {record['updates']:,} of {record['warmup_steps']:,}"
     )
-    ModelCard(card).save(os.path.join(args.output_dir, "README.md"))
-    figures = {f"{split} {kind} ({label})": value for label, kind, value, split in results}
-    run = {"command": command, "recipe": recipe, **training, **figures, "log": state.log_history}
-    Path(args.output_dir, "run.json").write_text(json.dumps(run, indent=1) + "\n", encoding="utf-8")
 
 
 def write_translation_card(
-    trainer: Trainer, data_args, recipe: str, validation: dict, test: dict, cut: dict[str, str] | None = None
+    trainer: Trainer,
+    data_args,
+    recipe: str,
+    validation: dict[str, Any],
+    test: dict[str, Any],
+    cut: dict[str, str] | None = None,
 ) -> None:
-    """Write `README.md` into the run's folder, and `run.json` with the same and the log.
+    """Write `README.md` and the record `run.json` into the run's folder.
 
     Args:
+        trainer: after `train()`.
+        data_args: the script's `TranslationArguments`.
+        recipe: the recipe's name, "" without one.
         validation: what `evaluate_and_select_weights` returned, or {}.
         test: what `evaluate_translation` returned, or {}.
         cut: what `count_cut` returned for each split.
     """
-    results, notes = [], ""
-    if "eval_bleu" in validation:
-        results.append(("BLEU, greedy", "bleu", validation["eval_bleu"], "validation"))
-    if "eval_exact_match" in validation:
-        results.append(
-            ("exact matches [%], greedy", "exact_match", 100 * validation["eval_exact_match"], "validation")
-        )
+    names = {f"eval_{name}": name for name in ("loss", "bleu", "exact_match")}
+    metrics = {"validation": {name: validation[key] for key, name in names.items() if key in validation}, "test": test}
+    record = build_record(trainer, data_args, recipe, metrics, validation.get("weights", "trained"), cut)
+    notes = ""
     if test:
-        results += [
-            ("BLEU, cased", "bleu", test["bleu"], "test"),
-            ("BLEU, lower-cased", "bleu", test["bleu_lc"], "test"),
-            ("BLEU, lower-cased, Moses tokens", "bleu", test.get("bleu_moses"), "test"),
-            ("chrF", "chrf", test["chrf"], "test"),
-        ]
-        results = [result for result in results if result[2] is not None]
-        names = ("bleu", "bleu_lc", "bleu_moses", "chrf")
-        signatures = ", ".join(f"`{test[f'{name}_signature']}`" for name in names if name in test)
+        scores = ("bleu", "bleu_lc", "bleu_moses", "chrf")
+        signatures = ", ".join(f"`{test[f'{name}_signature']}`" for name in scores if name in test)
         notes = (
             f"Test translations by beam search with {data_args.num_beams} beams and length penalty "
             f"{data_args.length_penalty}, on {test['sentences']} sentences. sacrebleu's signatures:\n"
             f"{signatures}."
         )
     source, target = data_args.source_lang, data_args.target_lang
-    values = {
+    texts = {
         "what": f"A Transformer (Vaswani et al. 2017) that translates from `{source}` to `{target}`.",
         "usage": f'translator = pipeline("translation", model="{os.path.basename(trainer.args.output_dir)}")\n'
         'translator("...")',
-        "data": {"language": [source, target]},
-        "training": {"weights": validation.get("weights", "trained")},
     }
-    _write(trainer, data_args, recipe, values, ("translation", "Translation"), results, notes, cut)
+    task = ("translation", "Translation")
+    _write(trainer, record, _TRANSLATION_METRICS, task, [source, target], texts, notes)
 
 
-def write_language_model_card(trainer: Trainer, data_args, recipe: str, validation: dict, test: dict) -> None:
-    """Write `README.md` into the run's folder, and `run.json` with the same and the log.
+def write_language_model_card(
+    trainer: Trainer, data_args, recipe: str, validation: dict[str, Any], test: dict[str, Any]
+) -> None:
+    """Write `README.md` and the record `run.json` into the run's folder.
 
     Args:
-        validation, test: what `evaluate_language_model` returned for these splits, or {}; validation may have
-            "weights" too.
+        trainer: after `train()`.
+        data_args: the script's `LanguageModelArguments`.
+        recipe: the recipe's name, "" without one.
+        validation: what `evaluate_language_model` returned for the validation split, or {}; may also hold "weights".
+        test: the same for the test split.
     """
-    results = []
-    for split, values in (("validation", validation), ("test", test)):
-        if "bits_per_byte" in values:
-            results += [
-                ("bits per byte", "bits_per_byte", values["bits_per_byte"], split),
-                ("loss [nats a token]", "loss", values["loss"], split),
-                ("perplexity", "perplexity", values["perplexity"], split),
-            ]
-        if "accuracy" in values:
-            results.append((f"accuracy of {values['answers']} answers", "accuracy", values["accuracy"], split))
-    values = {
+    weights = validation.get("weights", "trained")
+    metrics = {
+        "validation": {name: value for name, value in validation.items() if name != "weights"},
+        "test": test,
+    }
+    record = build_record(trainer, data_args, recipe, metrics, weights)
+    texts = {
         "what": "A GPT (Radford et al. 2018).",
         "usage": f'writer = pipeline("text-generation", model="{os.path.basename(trainer.args.output_dir)}")\n'
         'writer("Once upon a time", max_new_tokens=100)',
-        "data": {"language": ["en"]},
-        "training": {"weights": validation.get("weights", "trained")},
     }
-    notes = "Each text by itself, end token included, bytes in UTF-8; windows move on by half a block."
-    _write(trainer, data_args, recipe, values, ("text-generation", "Text generation"), results, notes, None)
+    notes = (
+        "Each text is scored by itself, with its end token; bytes are UTF-8. Texts longer than the model's input are "
+        "scored in windows that advance by half their length."
+    )
+    _write(trainer, record, _LANGUAGE_MODEL_METRICS, ("text-generation", "Text generation"), ["en"], texts, notes)
+
+
+def _write(
+    trainer: Trainer,
+    record: Record,
+    metrics: tuple,
+    task: tuple[str, str],
+    languages: list[str],
+    texts: dict[str, str],
+    notes: str,
+) -> None:
+    """Write the card and the record.
+
+    Args:
+        trainer: after `train()`.
+        record: the run's record.
+        metrics: which metrics the card shows, as in `_TRANSLATION_METRICS`.
+        task: the Hub's id and name of the task.
+        languages: codes for the card's front matter.
+        texts: the template's `what` and `usage`.
+        notes: a paragraph below the results.
+    """
+    args = trainer.args
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    name = os.path.basename(os.path.normpath(args.output_dir))
+    base = model.name_or_path  # the folder or Hub id it was loaded from; "" for a new model
+    base = os.path.basename(os.path.normpath(base)) if os.path.isdir(base) else base
+    results = []
+    for split, key, kind, label, factor in metrics:
+        values = record["metrics"].get(split, {})
+        if values.get(key) is not None:
+            results.append((label.format(**values), kind, float(factor * values[key]), split))
+    data = ModelCardData(
+        library_name="transformers",
+        pipeline_tag=task[0],
+        tags=["hf_scratch", model.config.model_type],
+        model_name=name,
+        language=languages,
+        eval_results=[
+            EvalResult(task[0], record["data"], record["data"], kind, value, metric_name=label, dataset_split=split)
+            for label, kind, value, split in results
+        ],
+        **({"base_model": base} if base else {}),
+    )
+    table = format_table(["metric", "value", "on"], [[label, value, split] for label, _, value, split in results])
+    if record.get("stopped") == IN_WARMUP:
+        logger.warning(f"The training was {_describe_early_end(record)}. Raise `max_minutes` or lower `warmup_steps`.")
+    card = _TEMPLATE.format(
+        front_matter=data.to_yaml().strip(),
+        name=name,
+        recipe=record["recipe"] or "none",
+        data=record["data"],
+        origin=f"Trained further from `{base}`" if base else "Trained from scratch",
+        results=f"{table}\n\n{notes}" if results else "There were no validation or test data.",
+        training=format_training(record),
+        command=record["command"],
+        **texts,
+    )
+    ModelCard(card).save(os.path.join(args.output_dir, "README.md"))
+    write_record(record, Path(args.output_dir, "run.json"))

@@ -6,18 +6,20 @@ import os
 import matplotlib
 import torch
 
-matplotlib.use("Agg")  # the scripts run where there is no screen
+matplotlib.use("Agg")  # draws into files: the scripts also run where there is no screen
 
 import matplotlib.pyplot as plt
 
 
 def plot_learning_curve(log_history: list[dict], output_dir: str, name: str = "learning_curve.png") -> str:
-    """Losses over steps; below, BLEU and exact matches where there are some, or else the learning rate.
+    """Draw losses over steps. Below them: BLEU and exact matches if the run has them, else the learning rate.
 
-    BLEU counts up to four words in a row, so that it is 0 for answers of one word: exact matches tell of those.
+    BLEU needs four words in a row, so it is 0 for one-word answers; exact matches cover those.
 
     Args:
         log_history: `trainer.state.log_history`.
+        output_dir: the folder of the picture.
+        name: the picture's file name.
 
     Returns:
         The picture's path in `output_dir`.
@@ -33,7 +35,7 @@ def plot_learning_curve(log_history: list[dict], output_dir: str, name: str = "l
     for key, label in (("loss", "training (with label smoothing, if any)"), ("eval_loss", "validation")):
         if series[key]:
             losses.plot(*zip(*series[key], strict=True), label=label)
-    losses.set_ylabel("loss [nats a token]")
+    losses.set_ylabel("loss [nats per token]")
     if losses.lines:
         losses.legend()
     losses.grid(alpha=0.3)
@@ -53,10 +55,12 @@ def plot_learning_curve(log_history: list[dict], output_dir: str, name: str = "l
 
 
 def plot_runs(logs: dict[str, list[dict]], output_dir: str, name: str = "runs.png") -> str:
-    """Several runs' validation over steps: BLEU, or else bits per byte, or else the loss.
+    """Draw the validation scores of several runs over steps: BLEU, else bits per byte, else the loss.
 
     Args:
-        logs: each run's `trainer.state.log_history`.
+        logs: for each run's name its `trainer.state.log_history`.
+        output_dir: the folder of the picture.
+        name: the picture's file name.
 
     Returns:
         The picture's path in `output_dir`.
@@ -64,7 +68,7 @@ def plot_runs(logs: dict[str, list[dict]], output_dir: str, name: str = "runs.pn
     names = {
         "eval_bleu": "validation BLEU, greedy",
         "eval_bits_per_byte": "validation bits per byte",
-        "eval_loss": "validation loss [nats a token]",
+        "eval_loss": "validation loss [nats per token]",
     }
     logged = {key for log in logs.values() for entry in log for key in entry}
     key = next((key for key in names if key in logged), "eval_loss")
@@ -84,18 +88,21 @@ def plot_runs(logs: dict[str, list[dict]], output_dir: str, name: str = "runs.pn
 def plot_attention(
     weights: torch.Tensor, queries: list[str], keys: list[str], output_dir: str, name: str = "attention.png"
 ) -> str:
-    """One map a head, at most four beside each other.
+    """Draw one attention map per head, at most four in a row.
 
     Args:
-        weights: (heads, queries, keys), of one layer and one sentence; from a model with
-            `attn_implementation="eager"`, called with `output_attentions=True`.
-        queries, keys: the tokens.
+        weights: (heads, queries, keys), of one layer and one sentence. Only a model with
+            `attn_implementation="eager"`, called with `output_attentions=True`, returns them.
+        queries: the tokens that attend.
+        keys: the tokens that are attended to.
+        output_dir: the folder of the picture.
+        name: the picture's file name.
 
     Returns:
         The picture's path in `output_dir`.
 
     Raises:
-        ValueError: weights that do not fit the tokens.
+        ValueError: the weights' shape does not match the numbers of tokens.
     """
     if weights.dim() != 3 or weights.shape[1:] != (len(queries), len(keys)):
         raise ValueError(
@@ -123,7 +130,12 @@ def plot_attention(
 
 
 def plot_positional_encoding(table: torch.Tensor, output_dir: str, name: str = "positions.png") -> str:
-    """The positions' vectors as an image, (positions, width), section 3.5 of the paper.
+    """Draw the positional encoding of section 3.5 of the paper as an image.
+
+    Args:
+        table: (positions, width).
+        output_dir: the folder of the picture.
+        name: the picture's file name.
 
     Returns:
         The picture's path in `output_dir`.

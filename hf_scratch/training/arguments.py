@@ -62,9 +62,17 @@ def check_finite(arguments: Any, *names: str) -> None:
 class ModelArguments:
     """The model and the tokenizer to train with, new or loaded."""
 
+    preset: str | None = field(
+        default=None, metadata={"help": "An article whose model is trained, a name in hf_scratch/convert/presets.py."}
+    )
+    preset_hyperparameters: str | None = field(
+        default=None, metadata={"help": "The arguments of the article's own constructor: a=1,b=2 or JSON."}
+    )
     config_overrides: str | None = field(
         default=None,
-        metadata={"help": "Fields of the model's config: a=1,b=2 or JSON. They are added to the recipe's."},
+        metadata={
+            "help": "Fields of the model's config: a=1,b=2 or JSON. They override the preset's and the recipe's."
+        },
     )
     model_name_or_path: str | None = field(
         default=None, metadata={"help": "A model to start from, instead of a new one: a folder or Hub id."}
@@ -87,6 +95,8 @@ class ModelArguments:
 
     def __post_init__(self):
         check_at_least(self, 1, "vocab_size")
+        if self.preset_hyperparameters is not None and self.preset is None:
+            raise ValueError("`preset_hyperparameters` needs a `preset`.")
 
 
 @dataclass

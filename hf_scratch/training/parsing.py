@@ -81,22 +81,22 @@ def start_training_command(
     Args:
         data_class: the script's subclass of `DataArguments`.
         training_class: TrainingArguments or a subclass.
-        config_class: the config whose fields `config_overrides` may set.
+        config_class: the config whose fields `preset` and `config_overrides` may set.
         args: the words of the command line. Default: this process's.
 
     Returns:
-        The model's, the data's and the training's arguments; `config_overrides` as a dictionary; the recipe's name.
+        The model's, the data's and the training's arguments; the fields that they set; the recipe's name.
 
     Raises:
-        SystemExit, ValueError: see `parse_arguments` and `parse_overrides`.
+        SystemExit, ValueError: see `parse_arguments` and `read_model_fields`.
     """
     (model_args, data_args, training_args), recipe = parse_arguments(
         ModelArguments, data_class, training_class, args=args
     )
     prepare_arguments(training_args)
     set_seed(training_args.seed)
-    config_overrides = parse_overrides(model_args.config_overrides, config_class)
-    return model_args, data_args, training_args, config_overrides, recipe
+    fields = read_model_fields(model_args, config_class)
+    return model_args, data_args, training_args, fields, recipe
 
 
 def _read_recipe(parser: HfArgumentParser, recipe: str) -> dict[str, Any]:
@@ -124,6 +124,25 @@ def _read_recipe(parser: HfArgumentParser, recipe: str) -> dict[str, Any]:
 def _nearest(name: str, names: list[str], prefix: str = "") -> str:
     close = difflib.get_close_matches(name, names, n=1)
     return f". Did you mean {prefix}{close[0]}?" if close else ""
+
+
+def read_model_fields(model_args: ModelArguments, config_class: type[PreTrainedConfig]) -> dict[str, Any]:
+    """The fields of the model's config that the preset and `config_overrides` set; the overrides win.
+
+    Args:
+        model_args: a script's.
+        config_class: the class of the model that is trained.
+
+    Raises:
+        ValueError: as `preset_fields` and `parse_overrides`.
+    """
+    fields = {}
+    if model_args.preset is not None:
+        from ..convert.presets import preset_fields  # the converters import transformers' GPT-2 and Marian
+
+        hyperparameters = parse_pairs(model_args.preset_hyperparameters, "preset_hyperparameters")
+        fields = preset_fields(model_args.preset, config_class, **hyperparameters)
+    return fields | parse_overrides(model_args.config_overrides, config_class)
 
 
 def parse_overrides(overrides: str | dict | None, config_class: type) -> dict[str, Any]:

@@ -1,16 +1,17 @@
 #!/usr/bin/env python
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Measure hf_scratch's speed and memory against its peers: a Markdown table, benchmark.json and pictures.
+"""Measure the speed and memory of hf_scratch against its peers: Markdown tables, benchmark.json and pictures.
 
 python scripts/benchmark/benchmark.py [--data DIR] [--only train_gpt,growth] [--output_dir runs/benchmark]
+python scripts/benchmark/benchmark.py --data DIR --write true
 
-How to read a ratio: the peer's median over ours, so that 1.4 is "the peer takes 1.4 times as long on the same work".
-Against the matrix products alone it is the share of our step that they would take, each at its full size. Where the
-target says "<", less is better: memory is ours over the peer's, and the start-up rows are plain seconds.
+A ratio is the peer's median over ours: 1.4 means that the peer takes 1.4 times as long for the same work. The rows
+with matrix products show which share of our step its matrix products alone would take. Rows whose target says "<" are
+better when lower: memory is ours over the peer's, and the start-up rows are seconds.
 
-Peers have the same dimensions, weights, data, dtype and threads, and take turns with ours in one process, so that what
-else the machine does meets both. Memory is measured in a process for each: the peak of three steps, with gradients and
-the optimiser's moments, above what was there before the first.
+Peers have the same dimensions, weights, data, dtype and threads. They take turns with ours in one process, so other
+load on the machine affects both. Memory is measured in a separate process for each: the peak of three steps, with
+gradients and the optimiser's moments, above what was in use before the first step.
 """
 
 import itertools
@@ -27,7 +28,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import matplotlib.pyplot as plt
 import torch
 import transformers
 from datasets import disable_progress_bars
@@ -41,6 +41,8 @@ from generation_cases import (
     import_time,
     load_time,
 )
+from plots import plot_growth, plot_ratios
+from tables import RESULTS, describe_machine, file_name, format_growth, format_rows, update_readmes
 from training_cases import (
     ARTICLE,
     CTRANSLATE2,
@@ -66,17 +68,23 @@ from training_cases import (
 from hf_scratch.errors import UserError, command, preparation
 from hf_scratch.training.parsing import parse_arguments
 
-SHOW = {"s": "{:.3f} s".format, "MiB": "{:,.0f} MiB".format, "s a token": lambda s: f"{1 / s:,.0f} tokens/s"}
+# how /proc/cpuinfo calls the instructions that decide the speed of matrix products
+CPU_FEATURES = {"avx512f": "AVX-512", "amx_tile": "AMX"}
 
 
 @dataclass
 class Row:
-    """A line of the table: `ours` against `peer`, two functions of a case.
+    """A row of the table: `ours` against `peer`, two functions of a case.
 
     Args:
-        peer: None leaves ours as it is.
-        at_most: the target is a limit from above, and the ratio is ours over the peer's.
-        note: of what the two functions returned last.
+        name: the row's name for `--only`.
+        what: the work that is measured.
+        case: makes the functions.
+        peer: the other function; None if the measure itself is the figure.
+        target: the ratio to reach.
+        ours: our function.
+        at_most: the target is an upper limit, and the ratio is ours over the peer's.
+        note: makes a remark from what the two functions returned last.
     """
 
     name: str
@@ -88,8 +96,6 @@ class Row:
     at_most: bool = False
     note: Callable[[Any, Any], str] = lambda *_: ""
 
-
-# the table
 
 MEMORY_TRANSFORMER = partial(compare_memory, "transformer", "marian", MARIAN, ROWS, LONGEST)
 MEMORY_GPT = partial(compare_memory, "gpt", "gpt2", GPT2, TEXTS, LENGTH)
@@ -105,9 +111,10 @@ TABLE = [
     Row("memory_gpt", "peak memory, GPT, fp32", MEMORY_GPT, GPT2, 0.5, at_most=True),
     Row("train_end_to_end", "Trainer, recipe multi30k_tiny, target tokens", train_end_to_end, MARIAN, 2.0),
     Row("generate_gpt", "200 tokens, greedy, batch 1", generate_gpt, GPT2, 2.5, note=check_tokens),
-    Row("generate_gpt_article", "the same", generate_gpt_article, ARTICLE, 6.0, note=check_tokens),
+    Row("generate_gpt_article", "200 tokens, greedy, batch 1", generate_gpt_article, ARTICLE, 6.0, note=check_tokens),
     Row("translate_marian", "1,000 test sentences, 5 beams", compare_translation, MARIAN, 2.0, note=count_equal),
-    Row("translate_ctranslate2", "the same", compare_translation, CTRANSLATE2, 0.5, note=count_equal),
+    Row("translate_ctranslate2", "1,000 test sentences, 5 beams", compare_translation, CTRANSLATE2, 0.5,
+        note=count_equal),
     Row("matmul_transformer", "encoder-decoder's step, fp32, its limit", train_transformer, PRODUCTS, 0.7),
     Row("matmul_gpt", "GPT's step, fp32, its limit", train_gpt, PRODUCTS, 0.7),
     Row("import_time", "`import hf_scratch` itself, seconds", import_time, None, 0.3, at_most=True,
@@ -118,7 +125,16 @@ TABLE = [
 
 
 def measure(case: Case, names: list[str], rounds: int) -> tuple[dict[str, list[float]], dict[str, Any]]:
-    """The measures and the last output of each function of `names`, called in turns."""
+    """Call functions of a case in turns.
+
+    Args:
+        case: the case.
+        names: which of its functions.
+        rounds: how often to call each, at most.
+
+    Returns:
+        For each name its measures, and its last output.
+    """
     for name in names * case.warmups:
         case.functions[name]()
     measures, outputs = {name: [] for name in names}, {}
@@ -131,7 +147,11 @@ def measure(case: Case, names: list[str], rounds: int) -> tuple[dict[str, list[f
 
 
 def fill_rows(rows: list[Row], args: BenchmarkArguments) -> list[dict]:
-    """What is printed and saved of the rows of one case."""
+    """Measure the rows of one case.
+
+    Returns:
+        The rows of the report.
+    """
     torch.manual_seed(0)
     case = rows[0].case(args)
     wanted = {name for row in rows for name in (row.ours, row.peer)}
@@ -144,59 +164,20 @@ def fill_rows(rows: list[Row], args: BenchmarkArguments) -> list[dict]:
             ours, peer = (statistics.median(measures[name]) if name else 1.0 for name in (row.ours, row.peer))
             result["ratio"] = ours / peer if row.at_most else peer / ours
             result["measures"] = {name: measures[name] for name in (row.ours, row.peer) if name}
+            result["medians"] = {name: statistics.median(values) for name, values in result["measures"].items()}
+            result["rounds"] = len(measures[row.ours])
             result["note"] = row.note(outputs[row.ours], outputs.get(row.peer))
             print(f"{row.name}: {result['ratio']:.2f}", file=sys.stderr, flush=True)
         results.append(result)
     return results
 
 
-def score(result: dict) -> float:
-    """How much of its target a row reaches; above 1, it is reached."""
-    share = result["ratio"] / result["target"]
-    return 1 / share if result["at_most"] else share
-
-
-def format_table(results: list[dict]) -> str:
-    lines = ["| ratio | target | reached | work | ours | peer | rounds | |", "|---" * 8 + "|"]
-    for result in results:
-        target = f"{'< ' if result['at_most'] else ''}{result['target']:.1f}"
-        work = f"`{result['name']}`: {result['what']}"
-        if result["missing"]:
-            lines.append(f"| | {target} | | {work} | | {result['peer']} | | not measured: {result['missing']} |")
-            continue
-        rounds, show = len(result["measures"][result["ours"]]), SHOW[result["unit"]]
-        ours, peer = [*(f"{who} {show(statistics.median(m))}" for who, m in result["measures"].items()), ""][:2]
-        reached = "yes" if score(result) >= 1 else "no"
-        ratio = f"**{result['ratio']:.2f}**"
-        lines.append(f"| {ratio} | {target} | {reached} | {work} | {ours} | {peer} | {rounds} | {result['note']} |")
-    return "\n".join(lines)
-
-
-def plot_ratios(results: list[dict], path: Path, longest: float = 2.5) -> None:
-    """A bar a row, as long as its ratio is against its target."""
-    results = [result for result in results if not result["missing"]][::-1]
-    figure, axis = plt.subplots(figsize=(8, 1 + 0.34 * len(results)), layout="constrained")
-    for i, result in enumerate(results):
-        length = min(score(result), longest)
-        axis.barh(i, length, color="tab:green" if length >= 1 else "tab:orange", height=0.7)
-        text = f"{result['ratio']:.2f} ({'<' if result['at_most'] else '≥'} {result['target']:g})"
-        text += f" against {result['peer']}" if result["peer"] else " seconds"
-        axis.text(max(length, 1) + 0.03, i, text, va="center", fontsize=8)
-    axis.axvline(1, color="black", linewidth=1)
-    axis.set_yticks(range(len(results)), [result["name"] for result in results])
-    axis.set_xticks([0, 0.5, 1, 1.5, 2, longest], ["0", "0.5", "target", "1.5", "2", f"≥ {longest}"])
-    axis.set_xlim(0, longest + 1.5)
-    axis.set_xlabel("share of the target that is reached")
-    axis.set_axisbelow(True)
-    axis.grid(axis="x", alpha=0.3)
-    figure.savefig(path, dpi=120)
-
-
-# growth
-
-
 def measure_growth(args: BenchmarkArguments) -> list[dict]:
-    """Seconds and peak memory of a GPT of two layers and of GPT-2, without dropout, each in a process of its own."""
+    """Measure seconds and peak memory of a two-layer GPT and of GPT-2, without dropout, each in its own process.
+
+    Returns:
+        The growth of the report.
+    """
     points = [("length", length, 4096 // length, length, 256) for length in (128, 256, 512, 1024, 2048, 4096)]
     points += [("width", width, 4, LENGTH, width) for width in (64, 128, 256, 512, 1024)]
     points += [("batch", rows, rows, LENGTH, 256) for rows in (1, 2, 4, 8, 16, 32)]
@@ -204,63 +185,27 @@ def measure_growth(args: BenchmarkArguments) -> list[dict]:
     for axis, value, rows, length, width in points:
         results.append({"axis": axis, "value": value, "rows": rows, "length": length, "width": width})
         fields = {"width": width, "layers": 2, "dropout": 0.0, "positions": length}
-        for mode, (who, name) in itertools.product(("training", "inference"), ((OURS, "gpt"), (GPT2, "gpt2"))):
+        for mode, (model, name) in itertools.product(("training", "inference"), ((OURS, "gpt"), (GPT2, "gpt2"))):
             seconds, mib = run_alone(name, rows, length, mode == "training", 4, args.threads, **fields)
-            results[-1][f"{who}, {mode}"] = {"seconds": seconds, "MiB": mib}
+            results[-1].setdefault(mode, {})[model] = {"seconds": seconds, "MiB": mib}
         print(f"growth: {axis} {value}", file=sys.stderr, flush=True)
     return results
 
 
-def format_growth(results: list[dict]) -> str:
-    columns = [(mode, key) for mode in ("training", "inference") for key in ("seconds", "MiB")]
-    heads = [f"{mode}: {key}, {OURS} / {GPT2}" for mode, key in columns]
-    lines = [f"| | rows x length, width | {' | '.join(heads)} |", "|---" * 6 + "|"]
-    for result in results:
-        cells = [f"{result['axis']} {result['value']:,}", f"{result['rows']} x {result['length']}, {result['width']}"]
-        for mode, key in columns:
-            values = [result[f"{who}, {mode}"][key] for who in (OURS, GPT2)]
-            cells.append(" / ".join(f"{value:.3f}" if key == "seconds" else f"{value:,.0f}" for value in values))
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
-def plot_growth(results: list[dict], path: Path) -> None:
-    titles = {
-        "length": "4,096 tokens, 256 wide",
-        "width": "4 rows of 256 tokens",
-        "batch": "rows of 256 tokens, 256 wide",
-    }
-    figure, axes = plt.subplots(2, 3, figsize=(11, 6), sharex="col", sharey="row", layout="constrained")
-    for (row, key), (column, name) in itertools.product(enumerate(("seconds", "MiB")), enumerate(titles)):
-        axis, points = axes[row, column], [result for result in results if result["axis"] == name]
-        for who, mode in itertools.product((OURS, GPT2), ("training", "inference")):
-            style = {"color": "tab:blue" if who == OURS else "tab:orange", "marker": "o", "markersize": 4}
-            style |= {"linestyle": "-" if mode == "training" else "--", "label": f"{who}, {mode}"}
-            axis.plot([point["value"] for point in points], [p[f"{who}, {mode}"][key] for p in points], **style)
-        axis.set_xscale("log", base=2)
-        axis.set_yscale("log")
-        axis.set_xticks([point["value"] for point in points], [f"{point['value']:,}" for point in points])
-        axis.grid(alpha=0.3)
-        if row == 0:
-            axis.set_title(titles[name])
-        else:
-            axis.set_xlabel(name)
-    axes[0, 0].set_ylabel("seconds a step")
-    axes[1, 0].set_ylabel("peak memory [MiB]")
-    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
-    figure.savefig(path, dpi=120)
-
-
-def describe_machine(args: BenchmarkArguments) -> dict[str, Any]:
-    cpu = re.search(r"model name\s*: (.+)", Path("/proc/cpuinfo").read_text(encoding="utf-8"))
+def read_machine(args: BenchmarkArguments) -> dict[str, Any]:
+    """What is measured on: CPU, threads, versions, data."""
+    text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    name = re.search(r"model name\s*: (.+)", text)
+    cpu = re.sub(r"\((?:R|TM)\)| CPU| Processor| @.*", "", name[1]).strip() if name else platform.machine()
     return {
-        "cpu": cpu[1] if cpu else platform.machine(),
+        "cpu": cpu,
+        "features": [label for flag, label in CPU_FEATURES.items() if re.search(rf"\b{flag}\b", text)],
         "cores": os.cpu_count(),
         "threads": args.threads,
         "torch": torch.__version__,
         "transformers": transformers.__version__,
         "date": time.strftime("%Y-%m-%d"),
-        "data": args.data or "synthetic sentences about as long as Multi30k's",
+        "data": "Multi30k" if args.data else "synthetic sentences about as long as Multi30k's",
     }
 
 
@@ -272,6 +217,8 @@ def main():
     only = args.only.split(",") if args.only else names
     if unknown := [name for name in only if name not in names]:
         raise UserError(f"`only` has {', '.join(unknown)}; the rows are {', '.join(names)}.")
+    if args.write and args.only:
+        raise UserError("`write` keeps the figures of one whole run: leave out `only`.")
     output_dir = Path(args.output_dir)
     output_dir.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(args.threads)
@@ -280,26 +227,29 @@ def main():
     disable_progress_bars()
 
     start, rows = time.perf_counter(), [row for row in TABLE if row.name in only]
-    report = {"machine": describe_machine(args), "rows": [], "growth": []}
+    report = {"machine": read_machine(args), "rows": [], "growth": []}
 
-    def save():  # after each case: what is measured is kept if a later one fails
+    def save(path: Path):
         report["machine"]["minutes"] = round((time.perf_counter() - start) / 60, 1)
-        (output_dir / "benchmark.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+        path.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
 
     for case in dict.fromkeys(row.case for row in rows):
         report["rows"] += fill_rows([row for row in rows if row.case is case], args)
-        save()
+        report["rows"].sort(key=lambda result: names.index(result["name"]))
+        save(output_dir / "benchmark.json")  # after each case, so that a failure of a later one loses nothing
     if "growth" in only:
         report["growth"] = measure_growth(args)
-        save()
-    results, growth = sorted(report["rows"], key=lambda result: names.index(result["name"])), report["growth"]
-    if results:
-        plot_ratios(results, output_dir / "benchmark.png")
-        print(f"\n{format_table(results)}")
-    if growth:
-        plot_growth(growth, output_dir / "growth.png")
-        print(f"\n{format_growth(growth)}")
-    print("\n" + ", ".join(f"{name} {value}" for name, value in report["machine"].items()))
+        save(output_dir / "benchmark.json")
+    if report["rows"]:
+        plot_ratios(report["rows"], output_dir / "benchmark.png")
+        print(f"\n{format_rows(report['rows'])}")
+    if report["growth"]:
+        plot_growth(report["growth"], output_dir / "growth.png")
+        print(f"\n{format_growth(report['growth'])}")
+    print(f"\n{describe_machine(report['machine'])}")
+    if args.write:
+        save(RESULTS / file_name(report["machine"]))
+        update_readmes(write=True)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Generation, translation and start-up that benchmark.py measures: ours and its peers on the same work."""
+"""Generation, translation and start-up that benchmark.py measures: ours and the peers' on the same work."""
 
 import re
 import subprocess
@@ -54,15 +54,12 @@ def generate_gpt(args: BenchmarkArguments) -> Case:
 
 
 def generate_gpt_article(args: BenchmarkArguments) -> Case:
-    """gpt-playground's own code, out of the article's text; its model has an untied head and the exact GELU."""
+    """Compare with gpt-playground's own code, taken from the article's text: an untied head and the exact GELU."""
     paths = list(Path(args.articles).glob("000_*.txt"))
     if not paths:
         return Case({}, missing=f"there is no article 000 in {args.articles}")
-    code, space = (
-        "\n".join(re.findall(r"```python\n(.*?)```", paths[0].read_text(encoding="utf-8"), flags=re.DOTALL)),
-        {},
-    )
-    exec(code, space)
+    text, space = paths[0].read_text(encoding="utf-8"), {}
+    exec("\n".join(re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)), space)
     sizes = {"n_layer": 6, "n_head": 4, "embedding_dim": 256, "vocab_size": VOCABULARY, "block_size": LENGTH}
     theirs = space["GPT"](**sizes).eval()
     model = from_article("gpt-playground", theirs.state_dict(), **sizes)
@@ -79,7 +76,7 @@ def check_tokens(ours: torch.Tensor, theirs: torch.Tensor) -> str:
 
 
 def load_translator(args: BenchmarkArguments):
-    """A trained model and its tokenizer. Marian is post-norm, and so is the model, unlike the recipe's."""
+    """Load a trained model and its tokenizer, or train one. It is post-norm like Marian, unlike the recipe's."""
     folder = Path(args.model or Path(args.output_dir, "translator" if args.data else "translator_synthetic"))
     if args.model is None and not (folder / "config.json").is_file():
         tokenizer, train, _ = load_pairs(args.data)
@@ -112,7 +109,7 @@ def make_ctranslate2(marian: MarianMTModel, tokenizer, threads: int) -> Callable
     from ctranslate2.converters import transformers as loaders
 
     class Loader(loaders.BartLoader):
-        """CTranslate2's own for Marian takes the padding token for the last and starts from it; ours is `<s>`."""
+        """CTranslate2's Marian loader expects the padding token last and starts from it; ours starts from `<s>`."""
 
         architecture_name = "MarianMTModel"
 
@@ -122,7 +119,7 @@ def make_ctranslate2(marian: MarianMTModel, tokenizer, threads: int) -> Callable
 
         def set_config(self, config, model, tokenizer):
             super().set_config(config, model, tokenizer)
-            config.unk_token = tokenizer.pad_token  # a byte-level vocabulary has none
+            config.unk_token = tokenizer.pad_token  # a byte-level vocabulary has no unknown token
 
     loaders._MODEL_LOADERS["MarianConfig"] = Loader()
     with tempfile.TemporaryDirectory() as folder:
@@ -136,7 +133,7 @@ def make_ctranslate2(marian: MarianMTModel, tokenizer, threads: int) -> Callable
 
     def run(sources: list[str]) -> list[str]:
         tokens = [tokenizer.convert_ids_to_tokens(ids) for ids in tokenizer(sources)["input_ids"]]
-        results = translator.translate_batch(tokens, max_batch_size=64, **options)  # sorts them by length
+        results = translator.translate_batch(tokens, max_batch_size=64, **options)  # it sorts the sentences by length
         ids = [tokenizer.convert_tokens_to_ids(result.hypotheses[0]) for result in results]
         return tokenizer.batch_decode(ids, skip_special_tokens=True)
 
@@ -167,7 +164,7 @@ def run_python(code: str) -> str:
 
 
 def import_seconds(modules: Iterable[str] = ()) -> float:
-    """Of `import hf_scratch`, after `import transformers` and these modules."""
+    """Seconds of `import hf_scratch` in a new process, after `import transformers` and `modules`."""
     imports = "\n".join(f"import {name}" for name in ("time", "transformers", *modules))
     code = "start = time.perf_counter()\nimport hf_scratch\nprint(time.perf_counter() - start)"
     return float(run_python(f"{imports}\n{code}"))

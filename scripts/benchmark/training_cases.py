@@ -1,5 +1,5 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""The training that scripts/benchmark/benchmark.py measures: ours and its peers, with the same weights and data."""
+"""The training that benchmark.py measures: ours and the peers', with the same weights and data."""
 
 import copy
 import ctypes
@@ -65,21 +65,29 @@ class BenchmarkArguments:
 
     output_dir: str = field(default="runs/benchmark", metadata={"help": "Holds the figures and pictures."})
     only: str | None = field(default=None, metadata={"help": "Rows to measure: name,name. Default: all, and growth."})
-    rounds: int = field(default=5, metadata={"help": "Measurements of each; at most 3 of what takes long."})
+    rounds: int = field(default=5, metadata={"help": "Measurements per row; slow rows take at most 3."})
     data: str | None = field(default=None, metadata={"help": "Multi30k: a folder or a Hub id. Default: synthetic."})
     model: str | None = field(default=None, metadata={"help": "A trained post-norm translator. Default: train one."})
-    articles: str = field(default=str(ROOT.parent / "shared" / "seeds"), metadata={"help": "The articles' folder."})
-    threads: int = field(default=2, metadata={"help": "CPU threads, for all."})
+    articles: str = field(
+        default=str(ROOT.parent / "shared" / "seeds"), metadata={"help": "The folder with the articles' texts."}
+    )
+    threads: int = field(default=2, metadata={"help": "CPU threads of every model."})
+    write: bool = field(
+        default=False, metadata={"help": "Keep the figures in scripts/benchmark/results and write the README tables."}
+    )
 
 
 @dataclass
 class Case:
-    """What is measured in turns.
+    """Functions that are measured in turns.
 
     Args:
-        functions: who: what one measurement calls; its seconds are the measure, or if not `timed` what it returns.
-        rounds: at most so many.
-        missing: why nothing of it can be measured here.
+        functions: for each competitor's name what one measurement calls.
+        warmups: calls of each function before the first measurement.
+        rounds: at most this many measurements.
+        timed: the measure is the seconds of a call; otherwise it is what the call returns.
+        unit: of the measure, a key of `tables.FORMATS`.
+        missing: why this case cannot be measured here, "" if it can.
     """
 
     functions: dict[str, Callable[[], Any]]
@@ -94,7 +102,15 @@ class Case:
 
 
 def build(name: str, width: int | None = None, dropout: float | None = None, layers: int = 6, positions: int = LENGTH):
-    """A model with random weights: "transformer" or its peer "marian", "gpt" or "gpt2"; `layers` are the GPT's."""
+    """Make a model with random weights.
+
+    Args:
+        name: "transformer" or its peer "marian"; "gpt" or its peer "gpt2".
+        width: d_model or hidden_size. Default: 128 for the encoder-decoders, 256 for the GPTs.
+        dropout: Default: 0.3 for the encoder-decoders, 0.1 for the GPTs.
+        layers: of the GPTs; the encoder-decoders have 4 and 4.
+        positions: the longest input, in tokens.
+    """
     common = {"vocab_size": VOCABULARY, "max_position_embeddings": positions, "pad_token_id": 0, "bos_token_id": 1}
     if name in ("transformer", "marian"):
         sizes = {"layers": 4, "attention_heads": 4, "ffn_dim": 256}
@@ -121,7 +137,10 @@ def build_marian(config: ScratchTransformerConfig) -> MarianMTModel:
 
 
 def make_batch(name: str, rows: int, length: int) -> dict[str, torch.Tensor]:
-    """Random tokens; for the encoder-decoders, pairs of 12 to 20 tokens (for a length of 20), padded."""
+    """A batch of random tokens, (rows, length).
+
+    The encoder-decoders get padded pairs; at length 20 they have 12 to 20 tokens.
+    """
     ids = torch.randint(3, VOCABULARY, (rows, length))
     if name in ("gpt", "gpt2"):
         return {"input_ids": ids, "labels": ids}
@@ -131,7 +150,7 @@ def make_batch(name: str, rows: int, length: int) -> dict[str, torch.Tensor]:
 
 
 def make_step(model: PreTrainedModel, batches: Iterable[dict], bf16: bool = False, learning_rate: float = 1e-4):
-    """A training step on the next batch: forward, backward, AdamW. It returns the loss."""
+    """Make a training step: forward, backward and AdamW on the next batch. It returns the loss."""
     model.train()
     optimizer = torch.optim.AdamW(model.parameters(), learning_rate, fused=True)
     batches = itertools.cycle(batches)
@@ -149,7 +168,12 @@ def make_step(model: PreTrainedModel, batches: Iterable[dict], bf16: bool = Fals
 
 
 def make_products(*shapes: tuple[int, ...]) -> Callable[[], None]:
-    """For each (count, ..., m, k, n), `count` products (..., m, k) by (..., k, n) and their two gradients."""
+    """Make a function that computes the matrix products of a training step and nothing else.
+
+    Args:
+        shapes: each (count, ..., m, k, n) stands for `count` products of (..., m, k) and (..., k, n), and their two
+            gradients.
+    """
     products = []
     for count, *batch, m, k, n in shapes:
         a, b, c = torch.randn(*batch, m, k), torch.randn(*batch, n, k).mT, torch.randn(*batch, m, n)
@@ -169,7 +193,7 @@ def make_products(*shapes: tuple[int, ...]) -> Callable[[], None]:
 
 
 def compare_training(name: str, convert: Callable, peer: str, batch: dict, *shapes: tuple[int, ...]) -> Case:
-    """Our step in fp32 and bf16, the peer's, and the step's products, once it is seen that the losses agree."""
+    """Check that the losses agree, then compare our step in fp32 and bf16, the peer's step and the matrix products."""
     model = build(name).eval()
     other = convert(model).eval()
     with torch.no_grad():
@@ -196,7 +220,7 @@ def train_gpt(args: BenchmarkArguments) -> Case:
 
 
 def compare_loss_curves(name: str, rows: int, length: int, *_, steps: int = 30) -> str:
-    """Train from the same weights on the same batches in fp32 and in bf16."""
+    """Train from the same weights on the same batches in fp32 and in bf16, and describe the difference."""
     torch.manual_seed(0)
     model, batches = build(name, dropout=0.0), [make_batch(name, rows, length) for _ in range(5)]
     curves = []
@@ -212,7 +236,11 @@ def read_status(name: str) -> float:
 
 
 def run_steps(name: str, rows: int, length: int, training: bool, steps: int, threads: int, **fields):
-    """The median seconds of a step but the first, and the peak memory of `steps` steps in MiB; in a new process."""
+    """Measure a model alone; must run in a new process.
+
+    Returns:
+        The median seconds of all steps after the first, and the peak memory of `steps` steps in MiB.
+    """
     transformers.logging.set_verbosity_error()
     torch.set_num_threads(threads)
     torch.manual_seed(0)
@@ -223,12 +251,12 @@ def run_steps(name: str, rows: int, length: int, training: bool, steps: int, thr
             return make_step(model, [batch])
         return partial(torch.inference_mode()(model.eval()), batch["input_ids"])
 
-    prepare(1, 8, **{**fields, "width": 32})()  # the libraries' own pages are no part of the peak
+    prepare(1, 8, **{**fields, "width": 32})()  # loads the libraries' own pages, which are not part of the peak
     step = prepare(rows, length, **fields)
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     before, times = read_status("VmRSS"), []
-    Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")  # VmHWM starts again from here
+    Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")  # resets VmHWM, the peak
     for _ in range(steps):
         start = time.perf_counter()
         step()
@@ -237,7 +265,7 @@ def run_steps(name: str, rows: int, length: int, training: bool, steps: int, thr
 
 
 def run_alone(*arguments, **fields) -> tuple[float, float]:
-    """`run_steps` in a new process, forked from one that has imported all of this and computed nothing."""
+    """Call `run_steps` in a new process, forked from one that has imported everything and computed nothing."""
     context = multiprocessing.get_context("forkserver")
     ours = ("datasets", "hf_scratch", "matplotlib", "transformers")
     context.set_forkserver_preload([name for name in sys.modules if name.startswith(ours)])
@@ -266,7 +294,7 @@ def load_pairs(data: str | None):
 
 
 def make_sentences() -> DatasetDict:
-    """As many sentences as Multi30k's and about as long, of made-up words, translated word for word."""
+    """As many sentences as Multi30k and about as long: invented words, translated word for word."""
     rng = random.Random(0)
     syllables = ["".join(pair) for pair in itertools.product("bdfgklmnprstvw", "aeiou")]
     words = [["".join(rng.choices(syllables, k=rng.randint(1, 4))) for _ in range(2)] for _ in range(8000)]
@@ -281,7 +309,15 @@ def make_sentences() -> DatasetDict:
 
 
 def make_trainer(tokenizer, train: Dataset, output_dir: str, config: dict | None = None, **options):
-    """The trainer of scripts/train_translation.py with the recipe; `options` are training arguments."""
+    """The trainer of scripts/train_translation.py with the recipe `multi30k_tiny`.
+
+    Args:
+        tokenizer: of the data.
+        train: what `tokenize_pairs` returned.
+        output_dir: the trainer's folder.
+        config: fields of the model's config that differ from the recipe's.
+        options: training arguments that differ from the recipe's.
+    """
     options = {**options, "output_dir": output_dir, "eval_strategy": "no", **QUIET}
     words = [str(RECIPE), *(f"--{name}={value}" for name, value in options.items())]
     model_args, data_args, training_args, config_overrides, _ = start_training_command(
@@ -301,7 +337,10 @@ def make_trainer(tokenizer, train: Dataset, output_dir: str, config: dict | None
 
 
 def seconds_per_token(trainer: Seq2SeqTrainer, warmups: int = 3) -> float:
-    """Train for `max_steps`; all that happens between the steps counts, and tokens of targets that are no padding."""
+    """Train for `max_steps` and measure seconds per target token, without padding.
+
+    Everything between the steps counts. The first `warmups` steps do not.
+    """
     steps, take_step = [], type(trainer).training_step
 
     def training_step(model, inputs, *args, **kwargs):
@@ -326,4 +365,4 @@ def train_end_to_end(args: BenchmarkArguments) -> Case:
     )
     stock.remove_callback(PrinterCallback)
     functions = {OURS: partial(seconds_per_token, ours), MARIAN: partial(seconds_per_token, stock)}
-    return Case(functions, warmups=0, rounds=3, timed=False, unit="s a token")
+    return Case(functions, warmups=0, rounds=3, timed=False, unit="s per token")

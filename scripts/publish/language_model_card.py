@@ -1,5 +1,5 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""The figures of a published language model's card, from its folder and the validation set."""
+"""The figures of the published language model's card, computed from its folder and TinyStories."""
 
 import json
 import math
@@ -7,20 +7,36 @@ import re
 from pathlib import Path
 
 from huggingface_hub import EvalResult, ModelCardData
+from recipe_changes import format_changes
 from sample_stories import choose, measure
 from transformers import AutoModelForCausalLM
-from translation_card import changes, load_runs, table, training_table
 
 import hf_scratch  # noqa: F401  registers the models
 from hf_scratch.data.loading import load_splits
 from hf_scratch.data.texts import take_texts
 from hf_scratch.loading import load_tokenizer
+from hf_scratch.reporting.cards import format_time, format_training, format_updates
+from hf_scratch.reporting.records import Record, read_records
+from hf_scratch.reporting.tables import format_table
 
-LLAMA2_C_LOSS = 1.072  # nats a token of its 15 M model, on a vocabulary of 32,000 (llama2.c's README)
+LLAMA2_C_LOSS = 1.072  # nats per token of its 15 M model with a vocabulary of 32,000 (llama2.c's README)
+
+
+def bits_per_byte(record: Record) -> float:
+    """Validation bits per byte of the weights that a run kept."""
+    return record["metrics"]["validation"]["bits_per_byte"]
 
 
 def language_model_figures(folder: Path, dataset: str) -> dict[str, str]:
-    """What `scripts/publish/cards/scratch-gpt-tinystories.md` leaves open."""
+    """The values of the placeholders in `scripts/publish/cards/scratch-gpt-tinystories.md`.
+
+    Args:
+        folder: the published folder.
+        dataset: TinyStories, a Hub id or a folder.
+
+    Raises:
+        ValueError: `stories.json` was sampled with other settings than its measurements select.
+    """
     splits = load_splits(dataset)
     texts = list(take_texts(splits["validation"], "text", "validation")["text"])
     train = list(take_texts(splits["train"], "text", "train")["text"])
@@ -30,16 +46,16 @@ def language_model_figures(folder: Path, dataset: str) -> dict[str, str]:
     validation_stories = measure(wide, tokenizer, texts)
     bits = validation_stories["bits_per_byte"]
 
-    runs = load_runs(folder / "records")
+    runs = read_records(folder / "records")
     rows = [
         [
             name,
             f"`{run['recipe']}`",
-            changes(run["command"]),
-            run["parameters"],
-            run["updates"],
-            run["time"],
-            run["validation bits_per_byte (bits per byte)"],
+            format_changes(run["command"]),
+            f"{run['parameters']:,}",
+            format_updates(run),
+            format_time(run),
+            bits_per_byte(run),
         ]
         for name, run in runs.items()
     ]
@@ -48,8 +64,8 @@ def language_model_figures(folder: Path, dataset: str) -> dict[str, str]:
     chosen = choose(settings, validation_stories["repetition"])
     if {name: chosen[name] for name in samples["chosen"]} != samples["chosen"]:
         raise ValueError(
-            f"stories.json was sampled with {samples['chosen']}, but {chosen['temperature']} and "
-            f"{chosen['top_p']} are to be chosen: publish again."
+            f"stories.json was sampled with {samples['chosen']}, but its measurements select temperature "
+            f"{chosen['temperature']} and top-p {chosen['top_p']}. Publish the model again."
         )
     names = ("bits_per_byte", "repetition", "words")
     lines = [[s["temperature"], s["top_p"], *(s[name] for name in names)] for s in settings]
@@ -57,31 +73,14 @@ def language_model_figures(folder: Path, dataset: str) -> dict[str, str]:
     stories = measure(wide, tokenizer, everything)
     lines.append(["**validation stories**", "", *(validation_stories[name] for name in names)])
 
-    # words and marks: no vocabulary of words cuts into fewer tokens
+    # words and punctuation marks: a vocabulary of words needs at least this many tokens
     pieces = sum(len(re.findall(r"\w+|[^\w\s]", text)) + 1 for text in texts)
     bytes_ = sum(len(text.encode()) for text in texts)
-    data = ModelCardData(
-        language=["en"],
-        license="apache-2.0",
-        library_name="transformers",
-        pipeline_tag="text-generation",
-        tags=["hf_scratch", "scratch_gpt"],
-        datasets=["roneneldan/TinyStories"],
-        metrics=["bits_per_byte"],
-        model_name=folder.name,
-        eval_results=[
-            EvalResult(
-                "text-generation", "roneneldan/TinyStories", "TinyStories", kind, round(validation_stories[kind], 2),
-                metric_name=label, dataset_split="validation",
-            )
-            for kind, label in (("bits_per_byte", "bits per byte"), ("loss", "loss [nats a token]"))
-        ],
-    )  # fmt: skip
-    shipped = runs["best"]
+    published = runs["best"]
     stock, like_stock = (runs[name] for name in ("stock_gpt2", "dropout_01"))
-    stock_bits = stock["validation bits_per_byte (bits per byte)"]
+    stock_bits = bits_per_byte(stock)
     return {
-        "front_matter": data.to_yaml().strip(),
+        "front_matter": describe_for_hub(folder.name, validation_stories),
         "parameters": f"{model.num_parameters():,}",
         "dtype": dtype,
         "bits_per_byte": f"{bits:.3f}",
@@ -92,16 +91,16 @@ def language_model_figures(folder: Path, dataset: str) -> dict[str, str]:
         "bytes_validation": f"{bytes_:,}",
         "stories_train": f"{len(train):,}",
         "bytes_train": f"{sum(len(text.encode()) for text in train):,}",
-        "before_rounding": f"{shipped['validation bits_per_byte (bits per byte)']:.4f}",
+        "before_rounding": f"{bits_per_byte(published):.4f}",
         "after_rounding": f"{bits:.4f}",
         "fewer": f"{100 * (1 - bits / stock_bits):.1f}",
-        "time": shipped["time"],
+        "time": format_time(published),
         "stock": f"{stock_bits:.3f}",
-        "stock_time": stock["time"],
-        "like_stock": f"{like_stock['validation bits_per_byte (bits per byte)']:.3f}",
-        "like_stock_time": like_stock["time"],
-        "runs": table(["run", "recipe", "changes", "parameters", "updates", "time", "bits per byte"], rows),
-        "sampling": table(["temperature", "top-p", "bits per byte", "repeated 4-grams [%]", "words"], lines),
+        "stock_time": format_time(stock),
+        "like_stock": f"{bits_per_byte(like_stock):.3f}",
+        "like_stock_time": format_time(like_stock),
+        "runs": format_table(["run", "recipe", "changes", "parameters", "updates", "time", "bits per byte"], rows),
+        "sampling": format_table(["temperature", "top-p", "bits per byte", "repeated 4-grams [%]", "words"], lines),
         "temperature": str(chosen["temperature"]),
         "top_p": str(chosen["top_p"]),
         "repetition": f"{stories['repetition']:.2f}",
@@ -109,12 +108,42 @@ def language_model_figures(folder: Path, dataset: str) -> dict[str, str]:
         "stories": _quote(samples),
         "full_bits": f"{LLAMA2_C_LOSS / math.log(2) * pieces / bytes_:.2f}",
         "full_bytes": f"{bytes_ / pieces:.2f}",
-        "training": training_table(shipped),
-        "command": shipped["command"],
+        "training": format_training(published),
+        "command": published["command"],
     }
 
 
+def describe_for_hub(name: str, scores: dict[str, float]) -> str:
+    """The card's front matter: language, licence, data and validation scores."""
+    labels = {"bits_per_byte": "bits per byte", "loss": "loss [nats per token]"}
+    results = [
+        EvalResult(
+            "text-generation",
+            "roneneldan/TinyStories",
+            "TinyStories",
+            key,
+            round(scores[key], 2),
+            metric_name=label,
+            dataset_split="validation",
+        )
+        for key, label in labels.items()
+    ]
+    data = ModelCardData(
+        language=["en"],
+        license="apache-2.0",
+        library_name="transformers",
+        pipeline_tag="text-generation",
+        tags=["hf_scratch", "scratch_gpt"],
+        datasets=["roneneldan/TinyStories"],
+        metrics=["bits_per_byte"],
+        model_name=name,
+        eval_results=results,
+    )
+    return data.to_yaml().strip()
+
+
 def _quote(samples: dict) -> str:
+    """The sampled stories as numbered lists under their prompts."""
     parts = []
     for i, prompt in enumerate(samples["prompts"]):
         stories = [sample[i].replace("\n", " ") for sample in samples["stories"]]

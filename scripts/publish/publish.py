@@ -1,6 +1,6 @@
 #!/usr/bin/env python
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Put a trained model, its pictures and the records of runs into a folder of `model_cards`, whole for the Hub.
+"""Fill a folder of `model_cards` with a trained model, its pictures and the records of its runs, ready for the Hub.
 
 python scripts/publish/publish.py --folder model_cards/scratch-transformer-multi30k-en-de \
     --run runs/seed1 runs/cosine_seed1 --name seed1
@@ -11,16 +11,13 @@ python scripts/publish/publish.py --folder model_cards/scratch-gpt-tinystories \
 """
 
 import argparse
-import json
 import os
-import re
 import shutil
 from pathlib import Path
 
 from sample_stories import sample_stories
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
-from translation_card import load_runs
 
 import hf_scratch  # registers the models
 from hf_scratch.data.loading import load_splits
@@ -28,56 +25,47 @@ from hf_scratch.errors import command, preparation
 from hf_scratch.loading import load_tokenizer
 from hf_scratch.reporting.attention import draw_cross_attention, draw_self_attention
 from hf_scratch.reporting.plots import plot_learning_curve, plot_runs
+from hf_scratch.reporting.records import Record, join_records, read_record, read_records, write_record
 
 MODELS = Path(hf_scratch.__file__).parent / "models"
 SENTENCE = "A little girl in a red dress throws a ball to her dog in the park."
 STORY = "Tom had a red ball. One day, he lost the ball."
 
 
-def join(runs: list[dict]) -> dict:
-    """One `run.json` of several, each of which began with the weights of the one before: the last's figures, and the
-    updates, tokens, minutes, commands and logs of all. An interruption is left out of the commands.
+def store_record(runs: list[Path], folder: Path, name: str) -> Record:
+    """Store the record of consecutive runs, and the last run's translations of the test set if it has them.
+
+    Args:
+        runs: the training folders, in the order in which they were trained.
+        folder: the published folder's `records`.
+        name: the stored files' name.
     """
-    log, updates, epochs, tokens, minutes = [], 0, 0.0, 0, 0
-    for run in runs:
-        for entry in run["log"]:
-            moved = {"step": updates, "epoch": epochs, "num_input_tokens_seen": tokens}
-            log.append(entry | {key: entry[key] + by for key, by in moved.items() if key in entry})
-        more_updates, more_epochs = re.fullmatch(r"(.+) \((.+) epochs\)", run["updates"]).groups()
-        updates, epochs = updates + int(more_updates.replace(",", "")), epochs + float(more_epochs)
-        tokens += int(run["input tokens"].replace(",", ""))
-        minutes += int(run["time"].removesuffix(" minutes"))
-    return runs[-1] | {
-        "command": "\n".join(run["command"].replace(" --resume_from_checkpoint last", "") for run in runs),
-        "updates": f"{updates:,} ({epochs:.1f} epochs)",
-        "input tokens": f"{tokens:,}",
-        "time": f"{minutes} minutes",
-        "log": log,
-    }
-
-
-def record(runs: list[Path], folder: Path, name: str) -> dict:
-    """Keep what a training did and said: its `run.json`, and its translations of the test set if it has some."""
     folder.mkdir(parents=True, exist_ok=True)
-    joined = join([json.loads((run / "run.json").read_text(encoding="utf-8")) for run in runs])
-    (folder / f"{name}.json").write_text(json.dumps(joined, indent=1) + "\n", encoding="utf-8")
+    joined = join_records([read_record(run / "run.json") for run in runs])
+    write_record(joined, folder / f"{name}.json")
     if (runs[-1] / "test_translations.txt").is_file():
         shutil.copyfile(runs[-1] / "test_translations.txt", folder / f"{name}.txt")
     return joined
 
 
-def with_bits_per_byte(run: dict) -> list[dict]:
-    """A run's log, a language model's with its losses in bits per byte too: vocabularies differ in what a token is."""
-    bits, loss = (
-        run.get(f"validation {name}") for name in ("bits_per_byte (bits per byte)", "loss (loss [nats a token])")
-    )
-    if bits is None:
-        return run["log"]
-    return [e | {"eval_bits_per_byte": e["eval_loss"] * bits / loss} if "eval_loss" in e else e for e in run["log"]]
+def log_with_bits_per_byte(record: Record) -> list[dict]:
+    """A run's log; a language model's also gets its losses in bits per byte.
+
+    Losses per token cannot be compared between vocabularies, bits per byte can. Both measure the same texts, so one
+    ratio converts all losses of a run.
+    """
+    metrics = record["metrics"].get("validation", {})
+    if "bits_per_byte" not in metrics:
+        return record["log"]
+    ratio = metrics["bits_per_byte"] / metrics["loss"]
+    return [
+        entry | {"eval_bits_per_byte": entry["eval_loss"] * ratio} if "eval_loss" in entry else entry
+        for entry in record["log"]
+    ]
 
 
 def link_code(folder: Path) -> None:
-    """Make links to the package's own files of the code that `save_pretrained` wrote: a clone has it once."""
+    """Replace the code that `save_pretrained` copied by links to the package's files, so that a clone has it once."""
     for path in folder.glob("*.py"):
         path.unlink()
         path.symlink_to(os.path.relpath(MODELS / path.name, folder))
@@ -93,33 +81,33 @@ def main():
         type=Path,
         nargs="+",
         required=True,
-        help="a training's folder; of several, each began with the model of the one before",
+        help="a training's folder; or several, each of which started from the model of the previous one",
     )
-    parser.add_argument("--name", required=True, help="under which the training is recorded")
-    parser.add_argument("--record_only", action="store_true", help="tell of the training; the model stays as it is")
-    parser.add_argument("--dtype", default="float32", help="of the published weights")
-    parser.add_argument("--dataset_name", help="whose validation stories sampled ones are compared with")
+    parser.add_argument("--name", required=True, help="the record's file name")
+    parser.add_argument("--record_only", action="store_true", help="add the record; keep the published model")
+    parser.add_argument("--dtype", default="float32", help="dtype of the published weights")
+    parser.add_argument("--dataset_name", help="TinyStories, for its validation stories")
     args = parser.parse_args()
     last = args.run[-1]
     is_gpt = type(AutoConfig.from_pretrained(last)) in MODEL_FOR_CAUSAL_LM_MAPPING
     if is_gpt and not args.record_only and args.dataset_name is None:
-        parser.error("--dataset_name must be given with a language model")
-    recorded = record(args.run, args.folder / "records", args.name)
+        parser.error("--dataset_name must be given for a language model")
+    record = store_record(args.run, args.folder / "records", args.name)
     if not args.record_only:
         auto_class = AutoModelForCausalLM if is_gpt else AutoModelForSeq2SeqLM
-        for path in args.folder.glob("*.py"):  # an earlier publication may have had files that no longer exist
+        for path in args.folder.glob("*.py"):  # the previous publication may hold files that the package no longer has
             path.unlink()
         auto_class.from_pretrained(last, dtype=args.dtype).save_pretrained(args.folder)
         link_code(args.folder)
         load_tokenizer(last).save_pretrained(args.folder)
-        plot_learning_curve(recorded["log"], str(args.folder))
+        plot_learning_curve(record["log"], str(args.folder))
         if is_gpt:
             draw_self_attention(args.folder, STORY)
             sample_stories(args.folder, list(load_splits(args.dataset_name)["validation"]["text"]))
         else:
             draw_cross_attention(args.folder, SENTENCE)
-    runs = load_runs(args.folder / "records")
-    plot_runs({name: with_bits_per_byte(run) for name, run in runs.items()}, str(args.folder))
+    records = read_records(args.folder / "records")
+    plot_runs({name: log_with_bits_per_byte(record) for name, record in records.items()}, str(args.folder))
     print(f"{args.folder} is ready for its card: make results WRITE=1")
 
 

@@ -1,5 +1,5 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Stories of a language model under several temperatures and top-p, and many under the best of them."""
+"""Sample stories with several temperatures and top-p values, then more stories with the best of these settings."""
 
 import json
 from pathlib import Path
@@ -38,7 +38,7 @@ TOP_PS = (0.8, 0.9, 1.0)
 
 @torch.no_grad()
 def continue_prompts(model, tokenizer, temperature: float, top_p: float, seed: int) -> list[str]:
-    """One story for each prompt, to its end or the model's longest input."""
+    """Sample one story per prompt, to its end token or the model's longest input."""
     torch.manual_seed(seed)
     inputs = tokenizer(list(PROMPTS), return_tensors="pt", padding=True)
     longest = model.config.max_position_embeddings
@@ -49,13 +49,13 @@ def continue_prompts(model, tokenizer, temperature: float, top_p: float, seed: i
 
 
 def measure(model, tokenizer, texts: list[str]) -> dict[str, float]:
-    """What `evaluate_language_model` says by the model itself, the share of repeated 4-grams, and a text's words."""
+    """The scores of `evaluate_language_model`, the share of repeated 4-grams [%], and the mean number of words."""
     words = sum(len(text.split()) for text in texts) / len(texts)
     return {**evaluate_language_model(model, tokenizer, texts), "repetition": repetition(texts), "words": words}
 
 
 def repetition(texts: list[str], n: int = 4) -> float:
-    """Which share [%] of the n-grams of words has stood in the same text before (Welleck et al. 2020, section 6.1)."""
+    """The share [%] of word n-grams that occurred before in the same text (Welleck et al. 2020, section 6.1)."""
     repeated = total = 0
     for text in texts:
         words = text.lower().split()
@@ -66,9 +66,13 @@ def repetition(texts: list[str], n: int = 4) -> float:
 
 
 def choose(settings: list[dict], repetition: float) -> dict:
-    """The setting with the likeliest stories, of those that repeat themselves no more than `repetition`.
+    """Among the settings that repeat no more than `repetition`, the one with the likeliest stories.
 
-    Where all do, the one that does so least.
+    If all settings repeat more, the one that repeats least.
+
+    Args:
+        settings: sampling settings with their measured `bits_per_byte` and `repetition`.
+        repetition: the share of repeated 4-grams [%] of real stories.
     """
     fresh = [setting for setting in settings if setting["repetition"] <= repetition]
     if not fresh:
@@ -80,7 +84,8 @@ def sample_stories(folder: Path, texts: list[str]) -> None:
     """Write `stories.json` into the model's folder, and the chosen setting into its generation config.
 
     Args:
-        texts: the validation stories, which sampled ones are to repeat themselves no more than.
+        folder: the model's folder.
+        texts: the validation stories; the chosen setting may repeat itself no more than they do.
     """
     model, tokenizer = AutoModelForCausalLM.from_pretrained(folder).eval(), load_tokenizer(folder)
     settings = []

@@ -1,0 +1,187 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""Records of training runs: what was trained, how, and what it reached, as numbers and names.
+
+Each training writes its record to `run.json`; the published folders keep the records of all runs they report. The
+model cards format these values and nothing reads a card back.
+"""
+
+import json
+import os
+import platform
+import shlex
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NotRequired, TypedDict
+
+import torch
+from transformers import Trainer
+
+INTERRUPTED = "interrupted"  # ended before its last update and never evaluated on the test set
+IN_WARMUP = "time limit during warm-up"
+
+
+class Hardware(TypedDict):
+    """What a run was computed on.
+
+    Attributes:
+        processes: training processes, one device each.
+        device: the GPU's or CPU's name.
+        cpu_cores: cores of the machine.
+    """
+
+    processes: int
+    device: str
+    cpu_cores: int | None
+
+
+class Record(TypedDict):
+    """One run, or several consecutive runs joined by `join_records`.
+
+    Attributes:
+        command: the command line; one line per run.
+        recipe: the recipe's name, "" without one.
+        parameters: the model's number of parameters.
+        data: the data set's Hub id, or the last part of its path.
+        updates: optimiser steps.
+        epochs: passes over the training data; None if unknown.
+        input_tokens: tokens seen, without padding.
+        minutes: duration of the training, without the evaluations after it; None if unknown.
+        seed: of weights, dropout and data order.
+        hardware: see `Hardware`.
+        software: version of each package that matters.
+        weights: which weights were kept, for example "averaged over 10 checkpoints".
+        metrics: for each split the metrics of the kept weights: `loss` in nats per token, `bits_per_byte`,
+            `perplexity`, `bleu` and its relatives (0 to 100), `exact_match` and `accuracy` (0 to 1), ...
+        log: `trainer.state.log_history`.
+        cut: for each split with texts longer than their limit, how many were cut.
+        stopped: why the run ended early: `INTERRUPTED` or `IN_WARMUP`. Absent if it did not.
+        warmup_steps: updates of the warm-up. Only with `IN_WARMUP`.
+    """
+
+    command: str
+    recipe: str
+    parameters: int
+    data: str
+    updates: int
+    epochs: float | None
+    input_tokens: int
+    minutes: float | None
+    seed: int
+    hardware: Hardware
+    software: NotRequired[dict[str, str]]
+    weights: NotRequired[str]
+    metrics: dict[str, dict[str, Any]]
+    log: list[dict[str, Any]]
+    cut: NotRequired[dict[str, str]]
+    stopped: NotRequired[str]
+    warmup_steps: NotRequired[int]
+
+
+def build_record(
+    trainer: Trainer,
+    data_args,
+    recipe: str,
+    metrics: dict[str, dict[str, Any]],
+    weights: str = "trained",
+    cut: dict[str, str] | None = None,
+) -> Record:
+    """The record of a finished training.
+
+    Args:
+        trainer: after `train()`.
+        data_args: the script's data arguments.
+        recipe: the recipe's name, "" without one.
+        metrics: for each evaluated split its metrics.
+        weights: which weights were kept.
+        cut: what `count_cut` returned for each split.
+    """
+    args, state = trainer.args, trainer.state
+    # the last entry of the training itself; evaluations come after it
+    minutes = next((entry["minutes"] for entry in reversed(state.log_history) if "train_runtime" in entry), None)
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor() or platform.machine()
+    record: Record = {
+        "command": _describe_command(),
+        "recipe": recipe,
+        "parameters": trainer.accelerator.unwrap_model(trainer.model).num_parameters(),
+        "data": public_name(data_args.dataset_name or data_args.train_file),
+        "updates": state.global_step,
+        "epochs": state.epoch,
+        "input_tokens": state.num_input_tokens_seen,
+        "minutes": minutes,
+        "seed": args.seed,
+        "hardware": {"processes": args.world_size, "device": device, "cpu_cores": os.cpu_count()},
+        "software": {package: version(package) for package in ("torch", "transformers", "hf-scratch")},
+        "weights": weights,
+        "metrics": {split: values for split, values in metrics.items() if values},
+        "log": state.log_history,
+    }
+    if cut := {split: text for split, text in (cut or {}).items() if text}:
+        record["cut"] = cut
+    warmup = args.get_warmup_steps(state.max_steps)
+    has_limit = getattr(data_args, "max_minutes", None) is not None
+    if has_limit and state.global_step < min(warmup, state.max_steps):
+        record["stopped"] = IN_WARMUP
+        record["warmup_steps"] = warmup
+    return record
+
+
+def join_records(records: list[Record]) -> Record:
+    """Merge consecutive runs, each of which started from the weights of the previous one.
+
+    The metrics and settings are those of the last run; updates, epochs, tokens and minutes are sums, and commands and
+    logs are joined. The flag that resumes an interrupted run is left out of the commands.
+    """
+    log, updates, epochs, tokens, minutes = [], 0, 0.0, 0, 0.0
+    for record in records:
+        for entry in record["log"]:
+            offsets = {"step": updates, "epoch": epochs, "num_input_tokens_seen": tokens}
+            log.append(entry | {key: entry[key] + offset for key, offset in offsets.items() if key in entry})
+        updates += record["updates"]
+        epochs += record["epochs"]
+        tokens += record["input_tokens"]
+        minutes += record["minutes"]
+    return records[-1] | {
+        "command": "\n".join(record["command"].replace(" --resume_from_checkpoint last", "") for record in records),
+        "updates": updates,
+        "epochs": epochs,
+        "input_tokens": tokens,
+        "minutes": minutes,
+        "log": log,
+    }
+
+
+def read_record(path: Path) -> Record:
+    """The record in a `run.json` or in a file of a published folder's `records`."""
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def write_record(record: Record, path: Path) -> None:
+    """Write a record as JSON."""
+    path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+
+
+def read_records(folder: Path) -> dict[str, Record]:
+    """All records of a folder by name, in alphabetical order."""
+    return {path.stem: read_record(path) for path in sorted(folder.glob("*.json"))}
+
+
+def public_name(dataset: str) -> str:
+    """A data set's Hub id as it is; of a path only the last part."""
+    return os.path.basename(os.path.normpath(dataset)) if os.path.exists(dataset) else dataset
+
+
+def hide_folders(word: str) -> str:
+    """A word of a command line, with paths outside the working folder cut to their last part.
+
+    A published command should not name the folders of the machine it ran on.
+    """
+    flag, sign, path = word.rpartition("=")
+    if os.path.isabs(path) or path.startswith(os.pardir):
+        path = os.path.basename(os.path.normpath(path))
+    return flag + sign + path
+
+
+def _describe_command() -> str:
+    script = os.path.join("scripts", os.path.basename(sys.argv[0]))
+    return shlex.join(["python", script, *(hide_folders(word) for word in sys.argv[1:])])

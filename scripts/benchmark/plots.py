@@ -1,0 +1,76 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""The benchmark's pictures, from the same values as its tables."""
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+from tables import share_of_target
+
+
+def plot_ratios(rows: list[dict[str, Any]], path: Path, longest: float = 2.5) -> None:
+    """Draw one bar per row, as long as the share of its target that it reaches.
+
+    Args:
+        rows: the report's rows; those that were not measured are left out.
+        path: the picture's file.
+        longest: bars are cut at this share.
+    """
+    rows = [row for row in rows if not row["missing"]][::-1]
+    figure, axis = plt.subplots(figsize=(8, 1 + 0.34 * len(rows)), layout="constrained")
+    for i, row in enumerate(rows):
+        length = min(share_of_target(row), longest)
+        axis.barh(i, length, color="tab:green" if length >= 1 else "tab:orange", height=0.7)
+        text = f"{row['ratio']:.2f} ({'<' if row['at_most'] else '≥'} {row['target']:g})"
+        text += f" against {row['peer']}" if row["peer"] else " seconds"
+        axis.text(max(length, 1) + 0.03, i, text, va="center", fontsize=8)
+    axis.axvline(1, color="black", linewidth=1)
+    axis.set_yticks(range(len(rows)), [row["name"] for row in rows])
+    axis.set_xticks([0, 0.5, 1, 1.5, 2, longest], ["0", "0.5", "target", "1.5", "2", f"≥ {longest}"])
+    axis.set_xlim(0, longest + 1.5)
+    axis.set_xlabel("share of the target that is reached")
+    axis.set_axisbelow(True)
+    axis.grid(axis="x", alpha=0.3)
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+
+
+def plot_growth(points: list[dict[str, Any]], path: Path) -> None:
+    """Draw seconds and memory over length, width and batch size, with logarithmic axes.
+
+    Args:
+        points: the report's growth.
+        path: the picture's file.
+    """
+    titles = {
+        "length": "4,096 tokens, 256 wide",
+        "width": "4 rows of 256 tokens",
+        "batch": "rows of 256 tokens, 256 wide",
+    }
+    colors = dict(zip(points[0]["training"], ("tab:blue", "tab:orange"), strict=True))
+    figure, axes = plt.subplots(2, 3, figsize=(11, 6), sharex="col", sharey="row", layout="constrained")
+    for (row, key), (column, name) in itertools.product(enumerate(("seconds", "MiB")), enumerate(titles)):
+        axis, selected = axes[row, column], [point for point in points if point["axis"] == name]
+        values = [point["value"] for point in selected]
+        for model, mode in itertools.product(colors, ("training", "inference")):
+            style = {"color": colors[model], "marker": "o", "markersize": 4, "label": f"{model}, {mode}"}
+            style["linestyle"] = "-" if mode == "training" else "--"
+            axis.plot(values, [point[mode][model][key] for point in selected], **style)
+        axis.set_xscale("log", base=2)
+        axis.set_yscale("log")
+        axis.set_xticks(values, [f"{value:,}" for value in values])
+        axis.grid(alpha=0.3)
+        if row == 0:
+            axis.set_title(titles[name])
+        else:
+            axis.set_xlabel(name)
+    axes[0, 0].set_ylabel("seconds per step")
+    axes[1, 0].set_ylabel("peak memory [MiB]")
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    figure.savefig(path, dpi=120)
+    plt.close(figure)

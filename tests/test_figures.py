@@ -1,0 +1,81 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""Every generated table of the READMEs shows what its JSON holds."""
+
+import copy
+import sys
+
+import pytest
+from conftest import ROOT
+
+from hf_scratch.reporting.tables import compare_lines, format_table, replace_block, update_blocks
+
+CARDS = ROOT / "model_cards"
+sys.path[:0] = [str(ROOT / "scripts" / "publish"), str(ROOT / "scripts" / "benchmark")]
+
+
+def compute_blocks() -> dict[str, dict[str, str]]:
+    """For each README the content of its marked blocks."""
+    import readme_tables
+    import tables
+
+    reports = tables.read_reports()
+    return {
+        "README.md": {**readme_tables.readme_blocks(CARDS), "speed": tables.format_speed(reports)},
+        "model_cards/README.md": readme_tables.index_blocks(CARDS),
+        "scripts/benchmark/README.md": {
+            "benchmark": tables.format_benchmark(reports),
+            "growth": tables.format_all_growth(reports),
+        },
+    }
+
+
+@pytest.mark.parametrize("readme", ["README.md", "model_cards/README.md", "scripts/benchmark/README.md"])
+def test_a_readmes_tables_are_those_of_its_json(readme):
+    text = (ROOT / readme).read_text(encoding="utf-8")
+    for name, content in compute_blocks()[readme].items():
+        assert compare_lines(text, replace_block(text, name, content)) == [], name
+
+
+def test_a_block_is_replaced_between_its_markers():
+    text = "a\n<!-- results -->\nold\n<!-- /results -->\nb\n"
+    assert replace_block(text, "results", "new") == "a\n<!-- results -->\nnew\n<!-- /results -->\nb\n"
+    for broken in ("a\n", "<!-- results -->", text + text, "<!-- /results --><!-- results -->"):
+        with pytest.raises(ValueError, match="it needs the lines <!-- results --> and <!-- /results -->"):
+            replace_block(broken, "results", "new")
+
+
+def test_readmes_are_compared_written_or_skipped(tmp_path, capsys):
+    path = tmp_path / "README.md"
+    path.write_text("<!-- speed -->\n| 1.00 |\n<!-- /speed -->\n", encoding="utf-8")
+    assert update_blocks(path, {"speed": "| 2.00 |"}, write=False) is False
+    assert "-| 1.00 |\n+| 2.00 |\n" in capsys.readouterr().out
+    assert update_blocks(path, {"speed": "| 2.00 |"}, write=True) is True
+    assert update_blocks(path, {"speed": "| 2.00 |"}, write=False) is True
+    before = path.read_text(encoding="utf-8")
+    assert update_blocks(path, {"results": "| 2.00 |"}, write=True) is None
+    assert f"skipped {path}: it needs the lines <!-- results -->" in capsys.readouterr().out
+    assert path.read_text(encoding="utf-8") == before
+
+
+def test_cells_are_formatted():
+    table = format_table(["a", "b"], [[1.005, 3], ["x", 2.0]])
+    assert table.splitlines() == ["| a | b |", "| --- | --- |", "| 1.00 | 3 |", "| x | 2.00 |"]
+
+
+def test_two_machines_stand_side_by_side():
+    import tables
+
+    [first, *_] = tables.read_reports()
+    second = copy.deepcopy(first)
+    second["machine"] |= {"cpu": "AMD EPYC", "features": ["AVX-512"]}
+    assert tables.file_name(second["machine"]) == "amd-epyc-avx-512.json"
+    second["rows"] = second["rows"][1:]  # the first row was not measured there
+    second["rows"][0] |= {"missing": "no memory"}
+    lines = tables.format_ratios([first, second], [row["name"] for row in first["rows"]]).splitlines()
+    assert lines[0].endswith(f"| {tables.name_machine(first['machine'])} | AMD EPYC (AVX-512) |")
+    ratios = [[cell.strip() for cell in line.split("|")[3:5]] for line in lines[2:]]
+    expected = [f"{row['ratio']:.2f}" for row in first["rows"]]
+    assert ratios == [[ratio, "" if i < 2 else ratio] for i, ratio in enumerate(expected)]
+    text = tables.format_benchmark([first, second])
+    assert "not measured: no memory" in text
+    assert text.count("### ") == 2
