@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from conftest import FAMILIES, make_gpt
+from conftest import FAMILIES, each_variant, make_gpt, make_inputs_for, make_variant
 from torch.export import Dim
 
 from hf_scratch.data import make_stories
@@ -79,6 +79,20 @@ def test_a_program_of_torch_export_computes_the_same_at_other_sizes(family, mask
         for given in ["none"] if mask == "none" else ["full", "padded"]:
             inputs = make_inputs(family, *size, given)
             torch.testing.assert_close(program.module()(**inputs).logits, model(**inputs).logits, atol=1e-5, rtol=1e-5)
+
+
+@each_variant()
+def test_each_variant_is_exported_by_torch(family, variant):
+    layers = {"num_hidden_layers": 1} if family == "gpt" else {"encoder_layers": 1, "decoder_layers": 1}
+    model = make_variant(family, variant, **layers, use_cache=False)  # each layer costs half a second
+    sizes = {"batch": Dim("batch"), "source": Dim("source", max=LONGEST), "target": Dim("target", max=LONGEST)}
+    read = sizes["target" if family == "gpt" else "source"]
+    shapes = {"input_ids": {0: sizes["batch"], 1: read}}
+    if family == "transformer":
+        shapes["decoder_input_ids"] = {0: sizes["batch"], 1: sizes["target"]}
+    program = torch.export.export(model, (), make_inputs_for(model), dynamic_shapes=shapes).module()
+    inputs = make_inputs_for(model, source=5, target=11, rows=2)
+    torch.testing.assert_close(program(**inputs).logits, model(**inputs).logits, atol=1e-5, rtol=1e-5)
 
 
 def test_a_program_of_torch_export_is_saved_and_loaded(family, tmp_path):
