@@ -70,7 +70,7 @@ def scaling_of_cross_attention_or_norm(model):
     if model.config.is_encoder_decoder:
         layer_of(model).cross_attn.num_key_value_groups = 1
         layer_of(model).cross_attn.is_causal = "never read"
-    layer_of(model).self_attn.layer_idx = 0  # shares the first layer's keys and values
+    layer_of(model).self_attn.layer_idx = 0  # now shares the first layer's place in the cache
 
 
 def monte_carlo_dropout(model):

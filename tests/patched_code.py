@@ -94,7 +94,7 @@ def registered_attention(model):
 
 
 def registered_mask(model):
-    def last_two(*args, **kwargs):  # each token sees the two keys before it alone
+    def last_two(*args, **kwargs):  # each token sees only the last two keys
         kwargs["allow_is_causal_skip"] = kwargs["allow_is_bidirectional_skip"] = False
         mask = sdpa_mask(*args, **kwargs)
         return mask & (torch.arange(mask.shape[-1]) >= mask.shape[-1] - 2)
@@ -178,7 +178,7 @@ def patched_interface(model):
 
 
 def patched_loop(model):
-    """Each method that our mixin overrides and calls: a patch of what it calls."""
+    """Patches a method of transformers that our mixin overrides and calls."""
     for name in ("_sample", "_beam_search", "_prepare_generated_length", "prepare_inputs_for_generation"):
         assert name in vars(generation.ScratchGenerationMixin)
         assert name in vars(generation.GenerationMixin)

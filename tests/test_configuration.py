@@ -33,7 +33,7 @@ from hf_scratch.models import base
 CONFIGS = {"gpt": ScratchGPTConfig, "transformer": ScratchTransformerConfig}
 
 
-# the list of variants in conftest.py
+# the list of variants
 
 
 @pytest.mark.parametrize("family", CONFIGS)
@@ -115,7 +115,7 @@ def test_a_saved_config_loads_through_auto_config(config, tmp_path):
 def test_a_wrong_gpt_config_names_the_field(fields, named):
     with pytest.raises((ValueError, StrictDataclassError), match=named) as error:
         ScratchGPTConfig(**{**GPT, **fields})
-    assert len(str(error.value).splitlines()) <= 2  # huggingface_hub puts the field's name on a line of its own
+    assert len(str(error.value).splitlines()) <= 2  # huggingface_hub writes the field's name on its own line
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ def count(model: nn.Module) -> int:
 @pytest.mark.parametrize("size", [10**9, 10**18, 10**30])
 @pytest.mark.parametrize("name", ["hidden_size", "num_hidden_layers", "intermediate_size", "vocab_size"])
 def test_a_size_beyond_any_model_is_refused(name, size):
-    """By the config or, where such a model may exist elsewhere, when it is built on a device without the memory."""
+    """The config refuses it; or, if a larger machine could hold it, the model does when it is built."""
     with pytest.raises((ValueError, StrictDataclassError), match=r"weights|layers are not supported"):
         ScratchGPTForCausalLM(ScratchGPTConfig(**{**GPT, "hidden_size": 4000, "head_dim": 8, name: size}))
 

@@ -1,5 +1,5 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""GPT-2 as a ScratchGPT and back: logits, caches, beams, weights to the bit, and what cannot be converted."""
+"""GPT-2 to ScratchGPT and back: equal logits, caches, beams and weights, and refusals of what cannot be converted."""
 
 import json
 import os
@@ -67,7 +67,7 @@ def assert_same_function(a, b):
 
 
 def assert_same_weights(a, b, missing: tuple[str, ...] = ()):
-    """To the bit; the names that end as `missing` says are zero biases of `b` alone."""
+    """Weights are equal to the bit. Names that end in one of `missing` are in `b` alone, and are zero biases."""
     a, b = a.state_dict(), b.state_dict()
     added = {name for name in b if name.endswith(missing)}
     assert a.keys() == b.keys() - added
@@ -95,7 +95,7 @@ def test_a_scratch_gpt_as_gpt2_and_back(family, variant):
     gpt2 = to_gpt2(ours)
     assert_same_function(ours, gpt2)
     again = from_gpt2(gpt2)
-    if variant == "sinusoidal positions":  # ours are not learned; those of what comes back are
+    if variant == "sinusoidal positions":  # not in our state dict, but learned in a GPT-2
         assert torch.equal(again.model.embed_positions.weight, ours.model.embed_positions.weight)
         del again.model.embed_positions
     missing = [name for field, names in BIASES.items() if field in overrides for name in names]
@@ -107,7 +107,7 @@ def test_unusual_scales_of_attention_are_folded():
         gpt2 = make_gpt2(n_embd=32, n_layer=3, n_head=4, **overrides)
         with torch.no_grad():
             for block in gpt2.transformer.h:
-                block.attn.c_attn.weight.mul_(0.5)  # an unscaled softmax is so steep that rounding shows
+                block.attn.c_attn.weight.mul_(0.5)  # else the unscaled softmax is so steep that rounding shows
         assert_same_function(gpt2, from_gpt2(gpt2))
 
 
@@ -249,7 +249,7 @@ def test_another_model_is_refused_by_its_class(convert, make, name):
 
 
 def test_a_folder_without_a_whole_gpt2_is_refused(tmp_path):
-    """transformers would give a GPT-2 with random weights."""
+    """transformers would load it as a GPT-2 with random weights."""
     with pytest.raises(ValueError, match="is no folder with a model"):
         from_gpt2(tmp_path / "nowhere")
     make_gpt().save_pretrained(tmp_path / "ours")

@@ -1,5 +1,5 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""`generate()` through our IncrementalDecoder against transformers' own loop: the same tokens, whatever is asked."""
+"""`generate()` gives the same tokens through our IncrementalDecoder as through transformers' own loop."""
 
 import pytest
 import torch
@@ -23,7 +23,7 @@ from hf_scratch.models import decoding
 
 
 def generate_both(model, input_ids, **kwargs) -> tuple[torch.Tensor, torch.Tensor]:
-    """The tokens of our decoder and those of transformers' loop, from one seed."""
+    """The tokens by our decoder and by transformers' loop, both from the same seed."""
     torch.manual_seed(0)
     ours = model.generate(input_ids, **kwargs)
     torch.manual_seed(0)
@@ -31,13 +31,13 @@ def generate_both(model, input_ids, **kwargs) -> tuple[torch.Tensor, torch.Tenso
 
 
 PROMPTS = torch.randint(3, 60, (4, 5), generator=torch.Generator().manual_seed(3))
-# the decoder leaves these to transformers: no cache, and values of another width than keys
+# The decoder leaves these to transformers: one has no cache, the other has values wider than its keys.
 LEFT_TO_TRANSFORMERS = {("gpt", "bidirectional"), ("transformer", "value width")}
 TRANSFORMERS_MINOR = version.parse(__version__).minor
 
 
 def can_search_beams(model) -> bool:
-    """transformers 5.17's beam search takes the two vocabularies to be of one size; 5.23's does not."""
+    """Beam search of transformers 5.17 assumes that both vocabularies have one size; that of 5.23 does not."""
     config = model.config
     return TRANSFORMERS_MINOR >= 23 or getattr(config, "decoder_vocab_size", config.vocab_size) == config.vocab_size
 
@@ -72,7 +72,7 @@ def test_the_tokens_are_those_of_transformers(steps, data):
     generator = torch.Generator().manual_seed(data.draw(st.integers(0, 1000)))
     input_ids = torch.randint(3, 60, (batch, length), generator=generator)
     mask = torch.ones_like(input_ids)
-    if data.draw(st.booleans()):  # the GPT's padding stands on the left
+    if data.draw(st.booleans()):  # on the left for the GPT
         for row in range(batch):
             padding = data.draw(st.integers(0, length - 1))
             mask[row, length - padding :] = 0
@@ -94,7 +94,7 @@ def test_the_tokens_are_those_of_transformers(steps, data):
     assert ours.equal(transformers)
     if (family, variant) in LEFT_TO_TRANSFORMERS:
         assert not steps
-    else:  # the first token alone may end all rows
+    else:  # if the first token ends all rows, the decoder makes no step
         assert steps or ours.shape[1] <= transformers.shape[1]
 
 
@@ -169,7 +169,7 @@ def test_criteria_of_the_caller_end_a_text(criterion, num_beams):
 
 
 class EndsAtAnyOf(StoppingCriteria):
-    """Has an attribute by which transformers knows end tokens, and ends on something else."""
+    """Has transformers' attribute for end tokens, but ends a text for another reason."""
 
     def __init__(self, eos_token_id):
         self.eos_token_id = eos_token_id
@@ -211,7 +211,7 @@ def test_a_criterion_of_the_callers_own_is_called(criterion, options):
 
 
 class Converts(LogitsProcessor):
-    """Returns the scores as another tensor: in another dtype, with a gradient, of a subclass, laid out otherwise."""
+    """Returns the scores as another kind of tensor: another dtype, a gradient, a subclass, another layout."""
 
     def __init__(self, convert):
         self.convert = convert

@@ -21,7 +21,7 @@ from hf_scratch.models import generation
 
 
 def generate_or_fail(model, **kwargs) -> list[list[int]] | str:
-    """The tokens, or what transformers' forward says of two layers that share a place in the cache, on 5.17."""
+    """The tokens, or the error of transformers 5.17 when two layers share a place in the cache."""
     try:
         return generate(model, **kwargs).tolist()
     except RuntimeError as error:
@@ -112,7 +112,7 @@ def test_a_loaded_model_is_known_with_its_code_too(make, steps, tmp_path):
     steps.clear()
     assert generate(type(model).from_pretrained(tmp_path)).equal(expected)
     assert steps
-    # the copy of the code beside the weights, as loaded by `trust_remote_code` where the package is missing
+    # the code saved beside the weights, which `trust_remote_code=True` loads where the package is missing
     auto = AutoModelForSeq2SeqLM if model.config.is_encoder_decoder else AutoModelForCausalLM
     name = model.config.auto_map[auto.__name__]
     remote = transformers_class(name, tmp_path).from_pretrained(tmp_path)
@@ -205,7 +205,7 @@ def test_the_loss_without_logits_calls_a_changed_head(monkeypatch):
 
 
 def test_a_wrapper_around_generate_leaves_the_decoder_in_place(monkeypatch, steps):
-    """As tracing tools do: it changes no token."""
+    """Tracing tools wrap `generate` and change no token."""
     generate_once = generation.GenerationMixin.generate
     monkeypatch.setattr(generation.GenerationMixin, "generate", lambda *args, **kwargs: generate_once(*args, **kwargs))
     generate(make_gpt())

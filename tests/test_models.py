@@ -135,7 +135,7 @@ def test_gradient_checkpointing_gives_the_same_gradients(model, inputs):
     gradients = []
     for checkpointing in (False, True):
         if checkpointing:
-            # transformers 5.23's name for it, or the older one
+            # the name in transformers 5.23, or the older one
             getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)()
         model.zero_grad()
         model(**inputs, labels=labels).loss.backward()
