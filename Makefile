@@ -27,10 +27,10 @@ demo: setup  ## ask the published models, then train two small ones in minutes
 test: lint  ## lint, then the test suite
 	$(BIN)/python -m pytest -m 'not slow' --numprocesses auto
 
-test-slow: setup  ## the demo, and every figure of the model cards again: minutes
-	$(BIN)/python -m pytest -m slow --ignore tests/test_faults.py
+test-slow: setup  ## the demo, and every figure of the model cards again: 5 minutes
+	$(BIN)/python -m pytest -m slow --numprocesses auto --ignore tests/test_faults.py
 
-test-faults: setup  ## kill, stop and resume training runs: 20 minutes, or fewer with KILLS=1
+test-faults: setup  ## kill, stop and resume training runs: 20 minutes, or 12 with KILLS=2
 	$(if $(KILLS),HF_SCRATCH_KILLS=$(KILLS)) $(BIN)/python -m pytest -m slow tests/test_faults.py
 
 # the lowest transformers that pyproject.toml allows; all else as in constraints.txt
