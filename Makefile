@@ -1,4 +1,5 @@
-# `make demo` and `make test` need Python 3.11 or newer and a package index, nothing else.
+# `make help` lists the targets. They need Python 3.11 or newer and a package index.
+.DEFAULT_GOAL := help
 PYTHON ?= python3
 BIN := .venv/bin
 
@@ -7,9 +8,12 @@ MINUTES ?=
 OUT ?=
 LIMIT = $(if $(MINUTES),--max_minutes $(MINUTES))
 
-.PHONY: setup demo test test-slow test-faults test-min lint bench multi30k tinystories results
+.PHONY: help setup demo test test-slow test-faults test-min lint bench multi30k tinystories results
 
-setup: .venv/.installed
+help:  ## list the targets
+	@sed -n 's/^\([a-z0-9-]*\):.*  ## \(.*\)/  make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
+
+setup: .venv/.installed  ## install the package and its tools into .venv
 
 .venv/.installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, e.g. make PYTHON=python3.12" if sys.version_info < (3, 11) else 0)'
@@ -17,23 +21,22 @@ setup: .venv/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,demo,export]'
 	touch $@
 
-demo: setup
+demo: setup  ## ask the published models, then train two small ones in minutes
 	$(BIN)/python scripts/demo.py
 
-test: lint
+test: lint  ## lint, then the test suite
 	$(BIN)/python -m pytest -m 'not slow' --numprocesses auto
 
-test-slow: setup
-	$(BIN)/python -m pytest -m slow --ignore tests/test_faults.py
+test-slow: setup  ## the demo, and every figure of the model cards again: 5 minutes
+	$(BIN)/python -m pytest -m slow --numprocesses auto --ignore tests/test_faults.py
 
-# training commands that are killed, stopped or run out of disk: about half an hour; KILLS per script and processes
-test-faults: setup
+test-faults: setup  ## kill, stop and resume training runs: 20 minutes, or 12 with KILLS=2
 	$(if $(KILLS),HF_SCRATCH_KILLS=$(KILLS)) $(BIN)/python -m pytest -m slow tests/test_faults.py
 
-# the lowest transformers that pyproject.toml allows, with the newest of all else that it goes with
+# the lowest transformers that pyproject.toml allows; all else as in constraints.txt
 LOWEST := $(shell sed -n 's/.*"transformers>=\([0-9.]*\).*/\1/p' pyproject.toml)
 
-test-min: .venv-min/.installed
+test-min: .venv-min/.installed  ## the test suite on the lowest supported transformers
 	.venv-min/bin/python -m pytest -m 'not slow' --numprocesses auto
 
 .venv-min/.installed: pyproject.toml constraints.txt
@@ -43,17 +46,17 @@ test-min: .venv-min/.installed
 		'transformers~=$(LOWEST).0' --editable '.[dev,demo,export]'
 	touch $@
 
-lint: setup
+lint: setup  ## check style and formatting
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
 # recomputes every figure of the model cards and results tables, and fails if one differs; WRITE=1 writes them
-results: setup
+results: setup  ## recompute every figure of the cards and results tables; WRITE=1 writes them
 	$(BIN)/python scripts/publish/results.py $(if $(MULTI30K),--multi30k $(MULTI30K)) \
 		$(if $(TINYSTORIES),--tinystories $(TINYSTORIES)) $(if $(WRITE),--write)
 
 # DATA: Multi30k, by default synthetic sentences; ONLY: some rows; WRITE=1 keeps the figures and writes the tables
-bench: setup
+bench: setup  ## measure speed and memory against the models of transformers; WRITE=1 keeps the figures
 	$(BIN)/python scripts/benchmark/benchmark.py --output_dir $(or $(OUT),runs/benchmark) $(if $(DATA),--data $(DATA)) \
 		$(if $(ONLY),--only $(ONLY)) $(if $(WRITE),--write true)
 
@@ -65,8 +68,8 @@ $(if $(MINUTES),,$(BIN)/python scripts/$(1).py scripts/recipes/$(2)_rdrop.yaml -
 	--model_name_or_path $(or $(OUT),runs/$(2)) --output_dir $(or $(OUT),runs/$(2))_rdrop)
 endef
 
-multi30k: setup
+multi30k: setup  ## train the published translation model
 	$(call TRAIN,train_translation,multi30k_tiny,bentrevett/multi30k)
 
-tinystories: setup
+tinystories: setup  ## train the published language model
 	$(call TRAIN,train_language_model,tinystories_small,roneneldan/TinyStories)

@@ -1,11 +1,11 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""What several tests share: tiny models of both families, a tiny tokenizer, and the real data where it is at hand."""
+"""Shared by the tests: tiny models of both families and their variants, a tiny tokenizer, and the real data sets."""
 
 import os
 from pathlib import Path
 
-# models this small are faster on one thread, in the commands that tests start too; on two, each of their operations
-# waits for the other core, which may be busy with something else
+# Models this small run faster on one thread, also in the commands that tests start. On two threads, each operation
+# waits for the other core, which may be busy with another test.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
@@ -30,7 +30,7 @@ GPT = {
     "num_attention_heads": 4,
     "intermediate_size": 48,
     "max_position_embeddings": 40,
-    "initializer_range": 0.3,  # large weights: differences between two computations show
+    "initializer_range": 0.3,  # large weights, so that differences between two computations show
     "embedding_dropout": 0.0,
     "hidden_dropout": 0.0,
     "attention_dropout": 0.0,
@@ -64,6 +64,113 @@ def make_transformer(**overrides) -> ScratchTransformerForConditionalGeneration:
 
 FAMILIES = {"gpt": make_gpt, "transformer": make_transformer}
 
+# The one list of configuration variants. Every way to compute a model is compared on each of them: the reference of
+# the equations, incremental decoding, torch.export, the converters, the loss without logits. test_configuration.py
+# fails when a configuration field is neither varied here nor listed in NOT_COMPUTED.
+VARIANTS = {
+    "gpt": {
+        "defaults": {},
+        "post-norm": {"norm_first": False, "final_layernorm": False},
+        "embedding norm": {"embedding_layernorm": True},
+        "sinusoidal positions": {"position_embedding_type": "sinusoidal", "hidden_act": "relu"},
+        "epsilon": {"layer_norm_eps": 1e-2, "num_hidden_layers": 1},
+        "no biases": {"attention_bias": False, "attention_output_bias": False, "hidden_act": "silu"},
+        "untied": {"tie_word_embeddings": False},
+        "untied with a bias": {"tie_word_embeddings": False, "lm_head_bias": True},
+        "head width": {"num_attention_heads": 3, "head_dim": 10},
+        "sizes": {
+            "vocab_size": 70, "hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 6,
+            "intermediate_size": 20, "max_position_embeddings": 64,
+        },
+        "bidirectional": {"is_causal": False},
+    },
+    "transformer": {
+        "defaults": {},
+        "pre-norm": {"norm_first": True, "activation_function": "gelu"},
+        "learned positions": {"position_embedding_type": "learned", "scale_embedding": False},
+        "epsilon": {"layer_norm_eps": 1e-2, "activation_function": "silu"},
+        "no biases": {"attention_bias": False, "attention_output_bias": False},
+        "untied": {"tie_word_embeddings": False, "scale_embedding": False},
+        "two vocabularies": {
+            "share_encoder_decoder_embeddings": False, "decoder_vocab_size": 70, "lm_head_bias": True,
+        },
+        "two vocabularies, untied": {
+            "share_encoder_decoder_embeddings": False, "decoder_vocab_size": 70, "tie_word_embeddings": False,
+        },
+        "head width": {"encoder_attention_heads": 3, "decoder_attention_heads": 5, "head_dim": 6},
+        "value width": {"head_dim": 6, "v_head_dim": 7},
+        "sizes": {
+            "vocab_size": 70, "d_model": 48, "encoder_layers": 1, "decoder_layers": 2, "encoder_attention_heads": 6,
+            "decoder_attention_heads": 3, "encoder_ffn_dim": 20, "decoder_ffn_dim": 28, "max_position_embeddings": 64,
+        },
+    },
+}  # fmt: skip
+
+_DROPOUT = "only training drops out: test_models.py compares both modes, and test_cpu.py the masks"
+_WEIGHTS = "only the initial weights: test_models.py measures them"
+_TOKEN_ID = "read by labels and `generate()`: test_losses.py, test_generation.py and test_decoding.py set it"
+# field: why it does not change what a model computes from given weights and inputs
+NOT_COMPUTED = {
+    "gpt": {
+        "embedding_dropout": _DROPOUT,
+        "hidden_dropout": _DROPOUT,
+        "attention_dropout": _DROPOUT,
+        "initializer_range": _WEIGHTS,
+        "use_cache": "whether keys and values are returned: test_models.py compares with and without",
+        "pad_token_id": _TOKEN_ID,
+        "bos_token_id": _TOKEN_ID,
+        "eos_token_id": _TOKEN_ID,
+    },
+    "transformer": {
+        "dropout": _DROPOUT,
+        "attention_dropout": _DROPOUT,
+        "activation_dropout": _DROPOUT,
+        "init_std": _WEIGHTS,
+        "initializer": _WEIGHTS,
+        "use_cache": "whether keys and values are returned: test_models.py compares with and without",
+        "is_encoder_decoder": "True is the only value: test_configuration.py has False refused",
+        "pad_token_id": _TOKEN_ID,
+        "bos_token_id": _TOKEN_ID,
+        "eos_token_id": _TOKEN_ID,
+        "decoder_start_token_id": _TOKEN_ID,
+        "source_lang": "metadata: the pipeline and the metrics read it",
+        "target_lang": "metadata: the pipeline and the metrics read it",
+    },
+}
+
+
+def each_variant(*families: str):
+    """Parametrize a test with `family` and `variant`, a name in VARIANTS[family]; no argument: both families."""
+    cases = [(family, variant) for family in families or VARIANTS for variant in VARIANTS[family]]
+    return pytest.mark.parametrize(("family", "variant"), cases)
+
+
+def make_variant(family: str, variant: str, **overrides):
+    """The tiny model of a family, of that variant."""
+    return FAMILIES[family](**{**VARIANTS[family][variant], **overrides})
+
+
+def make_inputs_for(model, source: int = 9, target: int = 7, rows: int = 3) -> dict[str, torch.Tensor]:
+    """Random ids of the model's vocabularies, unpadded: (rows, source) and (rows, target) for the encoder-decoder,
+    (rows, target) for the GPT.
+    """
+    generator, config = torch.Generator().manual_seed(1), model.config
+    if not config.is_encoder_decoder:
+        return {"input_ids": torch.randint(3, config.vocab_size, (rows, target), generator=generator)}
+    return {
+        "input_ids": torch.randint(3, config.vocab_size, (rows, source), generator=generator),
+        "decoder_input_ids": torch.randint(3, config.decoder_vocab_size, (rows, target), generator=generator),
+    }
+
+
+def shake(model):
+    """Add noise to every parameter: biases of zero and LayerNorm weights of one would hide a missing one."""
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    return model
+
 
 @pytest.fixture(params=FAMILIES)
 def family(request) -> str:
@@ -87,15 +194,15 @@ def inputs(family) -> dict[str, torch.Tensor]:
 
 @pytest.fixture
 def steps(monkeypatch) -> list:
-    """One entry for each time that the decoder was asked."""
-    asked, step = [], decoding.IncrementalDecoder.step
+    """The shape of the tokens in each step of an IncrementalDecoder, as it runs."""
+    shapes, step = [], decoding.IncrementalDecoder.step
 
     def count(self, tokens):
-        asked.append(tokens.shape)
+        shapes.append(tokens.shape)
         return step(self, tokens)
 
     monkeypatch.setattr(decoding.IncrementalDecoder, "step", count)
-    return asked
+    return shapes
 
 
 @pytest.fixture(scope="session")
@@ -107,12 +214,12 @@ def joint_tokenizer():
 @pytest.fixture
 def multi30k() -> str:
     if not (DATA / "multi30k" / "train.jsonl").is_file():
-        pytest.skip("Multi30k is not at hand; set HF_SCRATCH_DATA to the folder that holds it")
+        pytest.skip("Multi30k is missing: set HF_SCRATCH_DATA to the folder that holds `multi30k`")
     return str(DATA / "multi30k")
 
 
 @pytest.fixture
 def tinystories() -> str:
     if not (DATA / "tinystories" / "train.jsonl").is_file():
-        pytest.skip("TinyStories is not at hand; set HF_SCRATCH_DATA to the folder that holds it")
+        pytest.skip("TinyStories is missing: set HF_SCRATCH_DATA to the folder that holds `tinystories`")
     return str(DATA / "tinystories")

@@ -1,9 +1,15 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""The models once more, from the paper's equations alone: loops over heads, no library attention, float64."""
+"""A second implementation of both models, written from the paper's equations: loops over heads, in float64."""
 
 import math
 
 import torch
+
+ACTIVATIONS = {
+    "gelu": lambda x: x * (1 + torch.erf(x / math.sqrt(2))) / 2,
+    "relu": lambda x: x * (x > 0),
+    "silu": lambda x: x / (1 + torch.exp(-x)),
+}
 
 
 def layer_norm(x, state, name, eps):
@@ -17,7 +23,7 @@ def linear(x, state, name):
 
 
 def attention(x, memory, state, name, heads, allowed):
-    """`allowed` (batch, queries, keys), True where a query may look."""
+    """`allowed` (batch, queries, keys) is True where a query may look at a key."""
     query, key, value = (linear(s, state, f"{name}.{p}_proj") for s, p in ((x, "q"), (memory, "k"), (memory, "v")))
     contexts = []
     for q, k, v in zip(*(t.chunk(heads, dim=-1) for t in (query, key, value)), strict=True):
@@ -48,7 +54,7 @@ def sinusoids(length, width):
 
 
 def gpt(model, ids):
-    """Logits (batch, length, vocabulary) of a ScratchGPTForCausalLM with exact GELU."""
+    """Logits (batch, length, vocabulary) of a ScratchGPTForCausalLM."""
     config = model.config
     state = {name: tensor.double() for name, tensor in model.state_dict().items()}
     length = ids.shape[1]
@@ -74,7 +80,7 @@ def gpt(model, ids):
         )
         x = residual(
             x,
-            lambda h: feed_forward(h, state, f"{name}.feed_forward", lambda z: z * (1 + torch.erf(z / 2**0.5)) / 2),  # noqa: B023
+            lambda h: feed_forward(h, state, f"{name}.feed_forward", ACTIVATIONS[config.hidden_act]),  # noqa: B023
             state,
             f"{name}.feed_forward_norm",
             config.norm_first,
@@ -86,7 +92,7 @@ def gpt(model, ids):
 
 
 def transformer(model, source, source_mask, target):
-    """Logits (batch, target length, vocabulary) of a ScratchTransformerForConditionalGeneration with ReLU."""
+    """Logits (batch, target length, vocabulary) of a ScratchTransformerForConditionalGeneration."""
     config, eps = model.config, model.config.layer_norm_eps
     state = {name: tensor.double() for name, tensor in model.state_dict().items()}
     scale = math.sqrt(config.d_model) if config.scale_embedding else 1.0
@@ -111,7 +117,7 @@ def transformer(model, source, source_mask, target):
         return x
 
     def mlp(h, name, heads):
-        return feed_forward(h, state, name, torch.relu)
+        return feed_forward(h, state, name, ACTIVATIONS[config.activation_function])
 
     see_source = source_mask.bool()[:, None, :]
     see_past = torch.ones(1, target.shape[1], target.shape[1], dtype=torch.bool).tril()

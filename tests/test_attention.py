@@ -1,5 +1,5 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Any attention function of transformers gives the same outputs and gradients, with no mask where none is needed."""
+"""Each attention function of transformers gives the same outputs and gradients, and no needless mask is built."""
 
 import pytest
 import torch
@@ -56,7 +56,7 @@ def run(model, attention: str, inputs: dict, dtype=torch.float32) -> tuple[torch
 @pytest.mark.parametrize("padding", PADDING)
 def test_each_backend_gives_eagers_outputs_and_gradients(family, attention, padding):
     inputs = make_inputs(family, padding)
-    # the encoder's, the causal and the cross attention all take part in the encoder-decoder's logits
+    # the encoder-decoder's logits depend on its encoder, causal and cross attention alike
     logits, gradients = run(FAMILIES[family](), "eager", inputs)
     other_logits, other_gradients = run(FAMILIES[family](), attention, inputs)
     torch.testing.assert_close(other_logits, logits, atol=1e-4, rtol=1e-4)
@@ -70,13 +70,13 @@ def test_bfloat16_is_float32_to_its_precision(family, attention):
     small = {"initializer_range": 0.05} if family == "gpt" else {}
     logits, _ = run(FAMILIES[family](**small), "eager", inputs)
     rounded, gradients = run(FAMILIES[family](**small), attention, inputs, torch.bfloat16)
-    assert (rounded - logits).norm() < 0.03 * logits.norm()  # bfloat16 keeps 8 bits, that is 0.4 % a rounding
+    assert (rounded - logits).norm() < 0.03 * logits.norm()  # bfloat16 keeps 8 bits: up to 0.4 % per rounding
     assert gradients is None or gradients.isfinite().all()
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 def test_a_4d_mask_is_used_as_it_is(attention):
-    """A mask that hides the second token from all later ones: the logits after it do not depend on it."""
+    """With a mask that hides the second token, the logits after it do not depend on it."""
     model = make_gpt(attn_implementation=attention)
     ids = make_inputs("gpt", "none")["input_ids"]
     allowed = torch.ones(6, 6, dtype=torch.bool).tril()
@@ -95,7 +95,7 @@ def test_a_4d_mask_is_used_as_it_is(attention):
 
 
 def test_no_mask_is_built_when_none_is_needed(family, monkeypatch):
-    """Without padding sdpa gets no mask: its `is_causal` needs no (length, length) tensor."""
+    """Without padding, sdpa gets no mask: `is_causal` replaces a (length, length) tensor."""
     seen = []
     sdpa = ALL_ATTENTION_FUNCTIONS["sdpa"]
 
@@ -116,7 +116,7 @@ def test_no_mask_is_built_when_none_is_needed(family, monkeypatch):
 
 
 def test_a_users_attention_function_is_used(family):
-    """Attention with no softmax and no mask at all, registered by its name, reaches every layer."""
+    """An attention function that a user registers runs in every layer; this one has no softmax and no mask."""
     calls = []
 
     def averaging(module, query, key, value, attention_mask, **kwargs):

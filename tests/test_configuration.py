@@ -1,11 +1,23 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""A configuration makes a model that computes, or is refused by name when it is made."""
+"""A configuration either makes a model that works, or is refused when it is made, naming the field."""
 
+import inspect
 import random
 
 import pytest
 import torch
-from conftest import FAMILIES, GPT, TRANSFORMER, make_gpt, make_transformer
+from conftest import (
+    FAMILIES,
+    GPT,
+    NOT_COMPUTED,
+    TRANSFORMER,
+    VARIANTS,
+    each_variant,
+    make_gpt,
+    make_inputs_for,
+    make_transformer,
+    make_variant,
+)
 from huggingface_hub.errors import StrictDataclassError
 from torch import nn
 from transformers import AutoConfig
@@ -17,6 +29,50 @@ from hf_scratch import (
     ScratchTransformerForConditionalGeneration,
 )
 from hf_scratch.models import base
+
+CONFIGS = {"gpt": ScratchGPTConfig, "transformer": ScratchTransformerConfig}
+
+
+# the list of variants
+
+
+@pytest.mark.parametrize("family", CONFIGS)
+def test_each_field_is_varied_or_said_not_to_change_the_computation(family):
+    """A new field fails here until VARIANTS holds another value of it: then every way to compute it is compared."""
+    base = {"gpt": GPT, "transformer": TRANSFORMER}[family]
+    default = CONFIGS[family](**base)
+    varied = {
+        name
+        for overrides in VARIANTS[family].values()
+        for name, value in overrides.items()
+        if value != getattr(default, name)
+    }
+    assert varied.isdisjoint(NOT_COMPUTED[family])
+    assert varied | NOT_COMPUTED[family].keys() == set(inspect.get_annotations(CONFIGS[family]))
+
+
+OTHER_VALUES = {
+    "embedding_dropout": 0.5, "hidden_dropout": 0.5, "attention_dropout": 0.5, "initializer_range": 0.01,
+    "dropout": 0.5, "activation_dropout": 0.5, "init_std": 0.01, "initializer": "normal", "use_cache": False,
+    "pad_token_id": 5, "bos_token_id": 6, "eos_token_id": [7, 8], "decoder_start_token_id": 9,
+    "source_lang": "en", "target_lang": "de",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("family", "field"), [(family, field) for family in CONFIGS for field in NOT_COMPUTED[family]]
+)
+def test_a_field_said_not_to_change_the_computation_does_not(family, field):
+    if field == "is_encoder_decoder":
+        pytest.skip("it has one value")
+    model, other = FAMILIES[family](), FAMILIES[family](**{field: OTHER_VALUES[field]})
+    assert getattr(model.config, field) != getattr(other.config, field)
+    other.load_state_dict(model.state_dict())
+    inputs = make_inputs_for(model)
+    assert torch.equal(other(**inputs).logits, model(**inputs).logits)
+
+
+# saving, and fields that are refused
 
 
 @pytest.mark.parametrize("config", [ScratchGPTConfig(**GPT), ScratchTransformerConfig(**TRANSFORMER)])
@@ -59,7 +115,7 @@ def test_a_saved_config_loads_through_auto_config(config, tmp_path):
 def test_a_wrong_gpt_config_names_the_field(fields, named):
     with pytest.raises((ValueError, StrictDataclassError), match=named) as error:
         ScratchGPTConfig(**{**GPT, **fields})
-    assert len(str(error.value).splitlines()) <= 2  # huggingface_hub puts the field's name on a line of its own
+    assert len(str(error.value).splitlines()) <= 2  # huggingface_hub writes the field's name on its own line
 
 
 @pytest.mark.parametrize(
@@ -146,31 +202,9 @@ def test_a_config_made_wrong_by_an_assignment_is_refused_when_the_model_is_built
 # sizes
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"tie_word_embeddings": False, "lm_head_bias": True, "embedding_layernorm": True},
-        {"attention_bias": False, "attention_output_bias": False, "head_dim": 5, "final_layernorm": False},
-        {"position_embedding_type": "sinusoidal"},
-    ],
-    ids=str,
-)
-def test_the_weights_of_a_gpt_are_counted(fields):
-    model = make_gpt(**fields)
-    assert model.config.count_weights() == count(model)
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"tie_word_embeddings": False, "lm_head_bias": True, "norm_first": True},
-        {"attention_bias": False, "attention_output_bias": False, "head_dim": 5, "v_head_dim": 3},
-        {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 40, "position_embedding_type": "learned"},
-    ],
-    ids=str,
-)
-def test_the_weights_of_a_transformer_are_counted(fields):
-    model = make_transformer(**fields)
+@each_variant()
+def test_the_weights_of_a_model_are_counted(family, variant):
+    model = make_variant(family, variant)
     assert model.config.count_weights() == count(model)
 
 
@@ -181,7 +215,7 @@ def count(model: nn.Module) -> int:
 @pytest.mark.parametrize("size", [10**9, 10**18, 10**30])
 @pytest.mark.parametrize("name", ["hidden_size", "num_hidden_layers", "intermediate_size", "vocab_size"])
 def test_a_size_beyond_any_model_is_refused(name, size):
-    """By the config or, where such a model may exist elsewhere, when it is built on a device without the memory."""
+    """The config refuses it; or, if a larger machine could hold it, the model does when it is built."""
     with pytest.raises((ValueError, StrictDataclassError), match=r"weights|layers are not supported"):
         ScratchGPTForCausalLM(ScratchGPTConfig(**{**GPT, "hidden_size": 4000, "head_dim": 8, name: size}))
 
@@ -203,7 +237,7 @@ def test_a_model_larger_than_the_memory_is_refused_and_fits_on_meta(monkeypatch)
         assert make_gpt().lm_head.weight.is_meta
 
 
-# what is not refused computes
+# random configurations that are not refused
 
 
 def draw_gpt(rng: random.Random) -> dict:

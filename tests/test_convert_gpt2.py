@@ -1,5 +1,5 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""GPT-2 as a ScratchGPT and back: logits, caches, beams, weights to the bit, and what cannot be converted."""
+"""GPT-2 to ScratchGPT and back: equal logits, caches, beams and weights, and refusals of what cannot be converted."""
 
 import json
 import os
@@ -8,9 +8,8 @@ import sys
 
 import pytest
 import torch
-from conftest import make_gpt, make_transformer
+from conftest import VARIANTS, each_variant, make_gpt, make_transformer, make_variant, shake
 from safetensors.torch import load_file, save_file
-from test_models import shake
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from hf_scratch.convert import from_gpt2, from_marian, to_gpt2, to_marian
@@ -21,13 +20,14 @@ SIZES = {
     "wide": {"n_embd": 96, "n_layer": 4, "n_head": 6, "vocab_size": 300},
     "untied": {"n_embd": 32, "n_layer": 2, "n_head": 4, "tie_word_embeddings": False},
 }
-OURS = [
-    {},
-    {"tie_word_embeddings": False, "hidden_act": "silu"},
-    {"attention_bias": False},
-    {"attention_output_bias": False, "layer_norm_eps": 1e-3},
-    {"position_embedding_type": "sinusoidal"},
-]
+# variant of a ScratchGPT: the field that GPT-2 cannot express
+REFUSED = {
+    "post-norm": "norm_first",
+    "embedding norm": "embedding_layernorm",
+    "untied with a bias": "lm_head_bias",
+    "head width": "head_dim",
+    "bidirectional": "is_causal",
+}
 IDS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 BIASES = {"attention_bias": ["q_proj.bias", "k_proj.bias", "v_proj.bias"], "attention_output_bias": ["o_proj.bias"]}
 CLOSE = {"atol": 1e-5, "rtol": 1e-5}
@@ -67,7 +67,7 @@ def assert_same_function(a, b):
 
 
 def assert_same_weights(a, b, missing: tuple[str, ...] = ()):
-    """To the bit; the names that end as `missing` says are zero biases of `b` alone."""
+    """Weights are equal to the bit. Names that end in one of `missing` are in `b` alone, and are zero biases."""
     a, b = a.state_dict(), b.state_dict()
     added = {name for name in b if name.endswith(missing)}
     assert a.keys() == b.keys() - added
@@ -85,13 +85,17 @@ def test_gpt2_as_a_scratch_gpt_and_back(size):
     assert (ours.lm_head.weight is ours.model.embed_tokens.weight) == (size != "untied")
 
 
-@pytest.mark.parametrize("overrides", OURS, ids=str)
-def test_a_scratch_gpt_as_gpt2_and_back(overrides):
-    ours = shake(make_gpt(**overrides))
+@each_variant("gpt")
+def test_a_scratch_gpt_as_gpt2_and_back(family, variant):
+    ours, overrides = shake(make_variant(family, variant)), VARIANTS[family][variant]
+    if variant in REFUSED:
+        with pytest.raises(ValueError, match=f"^`{REFUSED[variant]}` is "):
+            to_gpt2(ours)
+        return
     gpt2 = to_gpt2(ours)
     assert_same_function(ours, gpt2)
     again = from_gpt2(gpt2)
-    if overrides.get("position_embedding_type"):  # not learned in ours, learned in what comes back
+    if variant == "sinusoidal positions":  # not in our state dict, but learned in a GPT-2
         assert torch.equal(again.model.embed_positions.weight, ours.model.embed_positions.weight)
         del again.model.embed_positions
     missing = [name for field, names in BIASES.items() if field in overrides for name in names]
@@ -103,7 +107,7 @@ def test_unusual_scales_of_attention_are_folded():
         gpt2 = make_gpt2(n_embd=32, n_layer=3, n_head=4, **overrides)
         with torch.no_grad():
             for block in gpt2.transformer.h:
-                block.attn.c_attn.weight.mul_(0.5)  # an unscaled softmax is so steep that rounding shows
+                block.attn.c_attn.weight.mul_(0.5)  # else the unscaled softmax is so steep that rounding shows
         assert_same_function(gpt2, from_gpt2(gpt2))
 
 

@@ -1,15 +1,14 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Marian as a ScratchTransformer and back: logits, caches, beams, weights to the bit, CTranslate2, and refusals."""
+"""Marian to ScratchTransformer and back: equal logits, caches, beams and weights, CTranslate2, and refusals."""
 
 import json
 
 import pytest
 import torch
 import transformers
-from conftest import make_transformer
+from conftest import VARIANTS, each_variant, make_transformer, make_variant, shake
 from packaging import version
 from test_convert_gpt2 import BIASES, CLOSE, assert_same_weights
-from test_models import shake
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import MarianConfig, MarianMTModel, PreTrainedTokenizerFast
 
@@ -17,7 +16,7 @@ from hf_scratch.convert.marian import from_marian, to_marian
 
 SMALL = {"encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 24, "decoder_ffn_dim": 20, "d_model": 16}
 SMALL |= {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
-# opus-mt: the padding token is the last, starts the target and is never generated; one embedding for all
+# as opus-mt models: one embedding for all; the padding token is the last id, and starts the target
 IDS = {"vocab_size": 60, "pad_token_id": 59, "decoder_start_token_id": 59, "eos_token_id": 0, "forced_eos_token_id": 0}
 APART = {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 70}
 SIZES = {
@@ -33,23 +32,24 @@ SIZES = {
     "odd width": {"d_model": 15, "encoder_attention_heads": 3, "decoder_attention_heads": 5},
     "two vocabularies": APART,
     "two vocabularies, untied": {**APART, "tie_word_embeddings": False},
-    # transformers ties nothing then
+    # transformers ties no embeddings then
     "shared, untied": {"tie_word_embeddings": False},
 }
-OURS = [
-    {},
-    {"tie_word_embeddings": False},
-    {**APART, "lm_head_bias": True},
-    {**APART, "tie_word_embeddings": False, "scale_embedding": False, "head_dim": None},
-    {"attention_bias": False, "attention_output_bias": False, "head_dim": 8, "decoder_attention_heads": 4},
-]
+# variant of a ScratchTransformer: the field that Marian cannot express
+REFUSED = {
+    "pre-norm": "norm_first",
+    "learned positions": "position_embedding_type",
+    "epsilon": "layer_norm_eps",
+    "head width": "head_dim",
+    "value width": "head_dim",
+}
 
 
 def make_marian(**overrides) -> MarianMTModel:
     torch.manual_seed(0)
     model = MarianMTModel(MarianConfig(**{"max_position_embeddings": 40, **SMALL, **IDS, **overrides}))
     shake(model)
-    with torch.no_grad():  # no parameters, so not shaken; and what `shake` has no right to touch
+    with torch.no_grad():  # the bias is no parameter, so `shake` left it; the positions are, and must be sinusoids
         model.final_logits_bias.normal_()
         for stack in (model.model.encoder, model.model.decoder):
             stack.embed_positions.weight.copy_(stack.embed_positions.create_weight())
@@ -77,7 +77,7 @@ def assert_same_function(a, b):
     torch.testing.assert_close(torch.cat(steps, 1), whole, **CLOSE)
 
     if a.config.vocab_size != a.config.decoder_vocab_size and version.parse(transformers.__version__).minor < 23:
-        return  # beam search takes the two vocabularies to be of one size in transformers 5.17, not in 5.23
+        return  # beam search of transformers 5.17 assumes that both vocabularies have one size
     kwargs = {"num_beams": 4, "num_return_sequences": 2, "max_new_tokens": 10, "length_penalty": 0.5}
     kwargs |= {"return_dict_in_generate": True, "output_scores": True}
     beams = [model.generate(**inputs, **kwargs) for model in (a, b)]
@@ -92,7 +92,7 @@ def test_marian_as_a_scratch_transformer_and_back(size):
     assert_same_function(marian, ours)
     again = to_marian(ours)
     if size == "shared, untied":
-        del marian.model.shared  # read by nothing
+        del marian.model.shared  # nothing reads it
     assert_same_weights(marian, again)
     encoder, decoder = ours.model.encoder.embed_tokens.weight, ours.model.decoder.embed_tokens.weight
     assert (
@@ -103,9 +103,13 @@ def test_marian_as_a_scratch_transformer_and_back(size):
     assert (ours.lm_head.weight is decoder) == ("untied" not in size)
 
 
-@pytest.mark.parametrize("overrides", OURS, ids=str)
-def test_a_scratch_transformer_as_marian_and_back(overrides):
-    ours = shake(make_transformer(**overrides))
+@each_variant("transformer")
+def test_a_scratch_transformer_as_marian_and_back(family, variant):
+    ours, overrides = shake(make_variant(family, variant)), VARIANTS[family][variant]
+    if variant in REFUSED:
+        with pytest.raises(ValueError, match=f"^`{REFUSED[variant]}` is "):
+            to_marian(ours)
+        return
     marian = to_marian(ours)
     assert_same_function(ours, marian)
     shared = marian.model.encoder.embed_tokens.weight is marian.model.decoder.embed_tokens.weight
@@ -122,7 +126,7 @@ def test_the_logits_agree_at_the_last_positions():
     marian = make_marian(max_position_embeddings=512)
     source, target = torch.randint(3, 59, (1, 512)), torch.randint(3, 59, (1, 512))
     expected = marian(source, decoder_input_ids=target).logits
-    # both tables are float32: an angle of 511 is known to 3e-5
+    # in float32, an angle of 511 has an error of up to 3e-5
     torch.testing.assert_close(
         from_marian(marian)(source, decoder_input_ids=target).logits, expected, atol=5e-5, rtol=0
     )
@@ -182,7 +186,7 @@ def test_the_dtype_stays():
 
 def test_the_input_is_not_changed_and_shares_nothing():
     cases = [(make_marian(**overrides), from_marian) for overrides in ({}, APART)]
-    cases += [(make_transformer(**overrides), to_marian) for overrides in OURS[:3]]
+    cases += [(make_variant("transformer", name), to_marian) for name in ("defaults", "untied", "two vocabularies")]
     for model, convert in cases:
         before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
         random_state = torch.random.get_rng_state()
@@ -199,7 +203,7 @@ def test_the_input_is_not_changed_and_shares_nothing():
 def test_a_folder_as_the_opus_mt_ones_loads_by_path(tmp_path):
     marian = make_marian(scale_embedding=True, activation_function="swish")
     marian.save_pretrained(tmp_path)
-    (tmp_path / "generation_config.json").unlink()  # their options for generation are in config.json
+    (tmp_path / "generation_config.json").unlink()  # they keep their generation options in config.json
     config = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
     config |= {"_num_labels": 3, "add_bias_logits": False, "add_final_layer_norm": False, "classif_dropout": 0.0}
     config |= {"extra_pos_embeddings": 60, "gradient_checkpointing": False, "model_type": "marian"}
@@ -223,7 +227,7 @@ def test_a_folder_as_the_opus_mt_ones_loads_by_path(tmp_path):
 
 
 def learn_to_copy(model, steps: int = 100):
-    """A hundred steps on random sentences, so that translations differ from each other and end by themselves."""
+    """Train for a hundred steps on random sentences, so that translations differ and end."""
     generator, optimizer = torch.Generator().manual_seed(4), torch.optim.Adam(model.parameters(), lr=3e-3)
     for _ in range(steps):
         ids = torch.randint(10, 59, (32, 8), generator=generator)
@@ -241,7 +245,7 @@ def make_tokenizer(words: list[str], **special: str) -> PreTrainedTokenizerFast:
 
 
 def assert_same_translations(model, translator, tokenizer, **kwargs):
-    """Best of 5 beams for 100 random sentences, and its score, by `generate` and by CTranslate2."""
+    """For 100 random sentences, `generate` and CTranslate2 find the same best of 5 beams, with the same score."""
     generator = torch.Generator().manual_seed(3)
     lengths = torch.randint(1, 12, (100,), generator=generator).tolist()
     rows = [torch.randint(10, 59, (length,), generator=generator).tolist() for length in lengths]
@@ -251,7 +255,7 @@ def assert_same_translations(model, translator, tokenizer, **kwargs):
         **batch,
         num_beams=5,
         max_new_tokens=24,
-        early_stopping=True,  # CTranslate2, too, stops at 5 finished translations
+        early_stopping=True,  # CTranslate2 also stops at 5 finished translations
         return_dict_in_generate=True,
         output_scores=True,
         **kwargs,
@@ -271,13 +275,13 @@ def test_ctranslate2_translates_as_an_opus_mt_model_of_ours(tmp_path):
     ours = make_transformer(**IDS, decoder_attention_heads=4, lm_head_bias=True)
     learn_to_copy(ours)
     with torch.no_grad():
-        ours.lm_head.weight[59] = 0  # CTranslate2 starts from an embedding of zeros; the head has trained it
+        ours.lm_head.weight[59] = 0  # CTranslate2 starts from an embedding of zeros
     to_marian(ours).save_pretrained(tmp_path / "marian")
     tokenizer = make_tokenizer(["</s>", "<unk>", *(f"w{i}" for i in range(2, 59)), "<pad>"])
     tokenizer.save_pretrained(tmp_path / "marian")
     ctranslate2.converters.TransformersConverter(str(tmp_path / "marian")).convert(str(tmp_path / "ct2"))
     translator = ctranslate2.Translator(str(tmp_path / "ct2"), intra_threads=1, compute_type="float32")
-    # CTranslate2 drops the padding token from the vocabulary, and its probability goes to the others
+    # CTranslate2 has no padding token in its vocabulary: the others share its probability
     kwargs = {"bad_words_ids": [[59]], "renormalize_logits": True, "forced_eos_token_id": None}
     assert_same_translations(ours, translator, tokenizer, **kwargs)
 

@@ -1,12 +1,12 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""torch.export, ONNX and int8, by torch's and transformers' own exporters: none of it needs code of ours."""
+"""Export by torch.export, to ONNX and to int8, with the exporters of torch and transformers and no code of ours."""
 
 import functools
 import math
 
 import pytest
 import torch
-from conftest import FAMILIES, make_gpt
+from conftest import FAMILIES, each_variant, make_gpt, make_inputs_for, make_variant
 from torch.export import Dim
 
 from hf_scratch.data import make_stories
@@ -14,7 +14,7 @@ from hf_scratch.data.texts import pack_texts
 from hf_scratch.evaluation.language_modeling import evaluate_language_model
 from hf_scratch.tokenization import train_tokenizer
 
-# torch.onnx copies a class of torch's that is on its way out
+# torch.onnx copies a class that torch has deprecated
 pytestmark = pytest.mark.filterwarnings("ignore:`isinstance.treespec, LeafSpec.`:FutureWarning")
 
 LONGEST = 40  # `max_position_embeddings` of the tiny models
@@ -56,7 +56,7 @@ def positions(mask: torch.Tensor) -> torch.Tensor:
 @functools.cache
 def export_with_torch(family: str, mask: str, attention: str = "sdpa"):
     """A model and its exported program, traced with 3 rows of 9 source and 7 target tokens."""
-    model = FAMILIES[family](use_cache=False)  # a cache is no tensor, and a program returns tensors
+    model = FAMILIES[family](use_cache=False)  # a program returns tensors, and a cache is none
     model.set_attn_implementation(attention)
     batch, source, target = Dim("batch"), Dim("source", max=LONGEST), Dim("target", max=LONGEST)
     read = target if family == "gpt" else source
@@ -75,10 +75,24 @@ OTHER_SIZES = [(1, 1, 1), (5, 11, 4), (2, 3, LONGEST), (4, LONGEST, 13)]  # batc
 def test_a_program_of_torch_export_computes_the_same_at_other_sizes(family, mask, attention):
     model, program = export_with_torch(family, mask, attention)
     for size in OTHER_SIZES:
-        # traced with or without padding, it is the mask given at run time that counts
+        # the mask given at run time counts, not the one that the program was traced with
         for given in ["none"] if mask == "none" else ["full", "padded"]:
             inputs = make_inputs(family, *size, given)
             torch.testing.assert_close(program.module()(**inputs).logits, model(**inputs).logits, atol=1e-5, rtol=1e-5)
+
+
+@each_variant()
+def test_each_variant_is_exported_by_torch(family, variant):
+    layers = {"num_hidden_layers": 1} if family == "gpt" else {"encoder_layers": 1, "decoder_layers": 1}
+    model = make_variant(family, variant, **layers, use_cache=False)  # each layer costs half a second
+    sizes = {"batch": Dim("batch"), "source": Dim("source", max=LONGEST), "target": Dim("target", max=LONGEST)}
+    read = sizes["target" if family == "gpt" else "source"]
+    shapes = {"input_ids": {0: sizes["batch"], 1: read}}
+    if family == "transformer":
+        shapes["decoder_input_ids"] = {0: sizes["batch"], 1: sizes["target"]}
+    program = torch.export.export(model, (), make_inputs_for(model), dynamic_shapes=shapes).module()
+    inputs = make_inputs_for(model, source=5, target=11, rows=2)
+    torch.testing.assert_close(program(**inputs).logits, model(**inputs).logits, atol=1e-5, rtol=1e-5)
 
 
 def test_a_program_of_torch_export_is_saved_and_loaded(family, tmp_path):
@@ -97,7 +111,7 @@ def test_a_program_of_torch_export_refuses_what_is_too_long(family):
 
 @pytest.fixture(scope="module")
 def exporters():
-    """`transformers.exporters`, where it can write ONNX and run it."""
+    """The module `transformers.exporters`; skips the test where it cannot write ONNX and run it."""
     for package in ("onnx", "onnxscript", "onnxruntime"):
         pytest.importorskip(package)
     module = pytest.importorskip("transformers.exporters")
@@ -108,7 +122,7 @@ def exporters():
 
 @pytest.fixture(scope="module")
 def in_onnx(exporters, tmp_path_factory):
-    """A family's graphs by name, "prefill", "decode" and "encoder", written to files and read back; made once."""
+    """A function from a family to its graphs "prefill", "decode" and "encoder", after a round trip through files."""
 
     def through_files(exported):
         folder = tmp_path_factory.mktemp("onnx")
@@ -119,9 +133,9 @@ def in_onnx(exporters, tmp_path_factory):
     def export(family: str) -> dict:
         model, inputs = make_shallow(family), make_inputs(family, 3, 9, 7, "padded")
         exporter, config = exporters.OnnxExporter(), exporters.OnnxConfig(dynamic=True)
-        # torch.export takes a size of 1 for a constant: `decoder_input_ids` are there so that "decode" goes on from
-        # any number of tokens, not from the start token alone. It reads one token; with `multi_token_decode` any
-        # number, which transformers 5.23 offers for `input_ids` only
+        # torch.export treats a size of 1 as a constant. With several `decoder_input_ids`, "decode" can continue after
+        # any number of tokens. It reads one token at a time; `multi_token_decode` lifts that, but transformers 5.23
+        # offers it for `input_ids` only.
         several = family == "gpt"
         exported = exporter.export_for_generation(model, inputs, config, multi_token_decode=several)
         graphs = through_files(exported).runners
@@ -194,7 +208,7 @@ def test_the_decoder_in_onnx_goes_on_from_both_its_caches(in_onnx, size, given):
     encoded = {"attention_mask": mask, "encoder_outputs": model.get_encoder()(inputs["input_ids"], mask)}
     outputs = graphs["prefill"](decoder_input_ids=ids[:, :given], **encoded)
     logits = [outputs.logits]
-    # what the cross-attention reads is in its cache by now: the encoder's output may be anything
+    # the cross-attention now reads its cache, so the encoder's output no longer matters
     encoded["encoder_outputs"].last_hidden_state = torch.zeros_like(encoded["encoder_outputs"].last_hidden_state)
     for step in range(given, ids.shape[1]):
         outputs = graphs["decode"](
@@ -207,7 +221,7 @@ def test_the_decoder_in_onnx_goes_on_from_both_its_caches(in_onnx, size, given):
 
 
 def generate_in_onnx(graphs: dict, family: str, inputs: dict[str, torch.Tensor], start: int, steps: int):
-    """In each of `steps` steps the most likely token that is not there yet, by onnxruntime alone."""
+    """Greedy decoding in onnxruntime alone: each step takes the most likely token that the text does not hold yet."""
     mask = inputs["attention_mask"]
     if family == "gpt":
         ids = inputs["input_ids"]
@@ -236,7 +250,7 @@ def test_greedy_decoding_in_onnx_gives_the_tokens_of_generate(in_onnx, family, m
     model = make_shallow(family)
     inputs = make_inputs(family, 4, 10, 10, mask)
     inputs.pop("decoder_input_ids", None)
-    # random models repeat one token for ever, which a wrong cache would get right as well: no token may come again
+    # A random model repeats one token for ever, even with a wrong cache. So no token may come twice.
     expected = model.generate(**inputs, max_new_tokens=12, do_sample=False, eos_token_id=None, no_repeat_ngram_size=1)
     start = getattr(model.config, "decoder_start_token_id", None)
     assert torch.equal(generate_in_onnx(in_onnx(family), family, inputs, start, 12), expected)
@@ -286,7 +300,7 @@ def test_int8_weights_cost_little_loss_and_take_a_quarter_of_the_space(storytell
 
     before = evaluate_language_model(model, tokenizer, texts)["loss"]
     after = evaluate_language_model(InOnnxRuntime(quantized), tokenizer, texts)["loss"]
-    assert before < 0.6  # nats a token, of log(400) = 6: it has something to lose
+    assert before < 0.6  # nats per token; an untrained model has log(400) = 6
     assert before != after
     assert after == pytest.approx(before, abs=0.005)
 

@@ -1,5 +1,5 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""What `generate()` can do with both models beyond greedy and beam search with a cache (test_models.py has those)."""
+"""The other ways to generate than those of test_models.py, generation past the last position, and bad options."""
 
 import warnings
 from threading import Thread
@@ -28,7 +28,7 @@ def prompt() -> torch.Tensor:
 
 @pytest.fixture
 def endless(family):
-    """A model that never ends a text of its own accord, so that lengths are what is asked for."""
+    """A model without an end token, so that texts have the length that is asked for."""
     model = FAMILIES[family]()
     model.generation_config.eos_token_id = None
     return model
@@ -94,7 +94,7 @@ def test_the_length_penalty_favours_short_or_long(family, prompt):
     model = FAMILIES[family](lm_head_bias=True)
     with torch.no_grad():
         model.lm_head.weight.mul_(0.3)
-        model.lm_head.bias[model.config.eos_token_id] = 1.0  # an end is possible anywhere
+        model.lm_head.bias[model.config.eos_token_id] = 1.0  # a text may end anywhere
     lengths = []
     for length_penalty in (-3.0, 3.0):
         output = model.generate(prompt, num_beams=6, max_new_tokens=20, length_penalty=length_penalty)
@@ -140,7 +140,7 @@ def test_a_logits_processor_constrains(endless, prompt):
 
 
 def test_text_is_streamed_as_it_is_generated(family):
-    tokenizer = train_tokenizer(["a b\n"], "char", 10, 40)  # a streamer gives out whole words and lines
+    tokenizer = train_tokenizer(["a b\n"], "char", 10, 40)  # a streamer emits whole words and lines
     model = FAMILIES[family](vocab_size=len(tokenizer))
     encoded = tokenizer("a", return_tensors="pt")
     streamer = TextIteratorStreamer(tokenizer, skip_prompt=family == "gpt", timeout=60)
@@ -156,7 +156,7 @@ def test_text_is_streamed_as_it_is_generated(family):
     thread.join()
     start = encoded["input_ids"].shape[1] if family == "gpt" else 0
     assert "".join(pieces) == tokenizer.decode(generate()[0, start:])
-    assert len(pieces) > 1  # one by one, not all at the end
+    assert len(pieces) > 1  # as they are generated, not all at the end
 
 
 def test_a_static_cache_generates_the_same(endless, prompt):
@@ -172,7 +172,7 @@ def test_a_compiled_decode_step_has_one_graph_and_is_compiled_once(prompt):
     cache = StaticCache(config=model.config, max_cache_len=20)
     with torch.no_grad():
         token = model(prompt, past_key_values=cache).logits[:, -1:].argmax(-1)
-        # fullgraph: a graph break is an error; error_on_recompile: so is a second compilation
+        # `fullgraph` makes a graph break an error, and `error_on_recompile` a second compilation
         step = torch.compile(model, fullgraph=True, backend="eager")
         produced = [token]
         for index in range(6):
@@ -212,7 +212,7 @@ def test_continuous_batching_generates_what_each_prompt_alone_does():
 
 
 def test_the_window_slides_past_the_last_position(prompt):
-    """The tokens are those of article gpt-playground's rule: each from the last `max_position_embeddings` alone."""
+    """As in article gpt-playground, each token follows from the last `max_position_embeddings` tokens alone."""
     model = make_gpt(max_position_embeddings=8)
     model.generation_config.eos_token_id = None
     expected = greedy(model, prompt, 20, window=8)

@@ -6,7 +6,7 @@ from unittest.mock import patch
 import pytest
 import torch
 from accelerate import cpu_offload
-from conftest import FAMILIES, make_gpt
+from conftest import FAMILIES, each_variant, make_gpt, make_inputs_for, make_variant
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
@@ -274,6 +274,15 @@ def test_a_step_without_logits_is_the_step_with_them(family, labelled, tie, bias
     assert output.logits is None
     assert torch.equal(output.loss, model(**labelled, skip_logits=True, return_dict=False)[0])
     assert_same_step(loss_and_gradients(model, {**labelled, "skip_logits": True}), loss_and_gradients(model, labelled))
+
+
+@each_variant()
+def test_each_variant_takes_the_step_that_it_takes_with_logits(family, variant):
+    model = make_variant(family, variant)
+    inputs = make_inputs_for(model)
+    inputs["labels"] = inputs.pop("decoder_input_ids", inputs["input_ids"]).clone()
+    inputs["labels"][1, 4:] = -100
+    assert_same_step(loss_and_gradients(model, {**inputs, "skip_logits": True}), loss_and_gradients(model, inputs))
 
 
 def test_without_labels_the_logits_are_not_skipped(model, inputs):

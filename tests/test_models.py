@@ -1,60 +1,30 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""Both models against the equations of the paper, and what their outputs must not depend on."""
+
 import json
 
 import pytest
 import reference
 import torch
-from conftest import FAMILIES, make_gpt, make_transformer
+from conftest import each_variant, make_gpt, make_inputs_for, make_transformer, make_variant, shake
 from safetensors.torch import load_file
 from transformers import AutoModel, AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
-GPT_VARIANTS = [
-    {},
-    {"norm_first": False, "final_layernorm": False},
-    {"position_embedding_type": "sinusoidal", "embedding_layernorm": True},
-    {"attention_bias": False, "attention_output_bias": False, "lm_head_bias": True, "tie_word_embeddings": False},
-    {"num_attention_heads": 3, "head_dim": 10},
-    {"is_causal": False},
-]
-TRANSFORMER_VARIANTS = [
-    {},
-    {"norm_first": True},
-    {"scale_embedding": False, "position_embedding_type": "learned", "initializer": "normal", "init_std": 0.3},
-    {"attention_bias": False, "attention_output_bias": False, "lm_head_bias": True, "tie_word_embeddings": False},
-    {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 70, "tie_word_embeddings": False},
-    {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 70},
-    {"encoder_attention_heads": 3, "decoder_attention_heads": 5, "head_dim": 6, "v_head_dim": 7},
-]
+# (batch, source length): rows with padding on the right and on the left
+PADDED = torch.tensor([[1, 1, 1, 1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 0, 0, 0, 0], [0, 0, 1, 1, 1, 1, 1, 1, 1]])
 
 
-def shake(model):
-    """Random biases and LayerNorm weights, which start as zeros and ones and would hide a missing one."""
-    torch.manual_seed(1)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.2 * torch.randn_like(parameter))
-    return model
-
-
-@pytest.mark.parametrize("overrides", GPT_VARIANTS, ids=str)
+@each_variant()
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
-def test_the_gpt_computes_what_the_equations_say(overrides, attention):
-    model = shake(make_gpt(**overrides))
+def test_the_logits_are_those_of_the_equations(family, variant, attention):
+    model = shake(make_variant(family, variant))
     model.set_attn_implementation(attention)
-    ids = torch.randint(3, 60, (3, 11))
-    torch.testing.assert_close(model(ids).logits.double(), reference.gpt(model, ids), atol=2e-4, rtol=1e-4)
-
-
-@pytest.mark.parametrize("overrides", TRANSFORMER_VARIANTS, ids=str)
-@pytest.mark.parametrize("attention", ["eager", "sdpa"])
-def test_the_transformer_computes_what_the_equations_say(overrides, attention):
-    model = shake(make_transformer(**overrides))
-    model.set_attn_implementation(attention)
-    source, target = torch.randint(3, 60, (3, 9)), torch.randint(3, 60, (3, 6))
-    mask = torch.ones_like(source)
-    mask[1, 5:] = 0
-    mask[2, :2] = 0
-    logits = model(input_ids=source, attention_mask=mask, decoder_input_ids=target).logits
-    expected = reference.transformer(model, source, mask, target)
+    inputs = make_inputs_for(model)
+    if family == "gpt":
+        logits, expected = model(**inputs).logits, reference.gpt(model, inputs["input_ids"])
+    else:
+        logits = model(**inputs, attention_mask=PADDED).logits
+        expected = reference.transformer(model, inputs["input_ids"], PADDED, inputs["decoder_input_ids"])
     torch.testing.assert_close(logits.double(), expected, atol=2e-4, rtol=1e-4)
 
 
@@ -165,7 +135,7 @@ def test_gradient_checkpointing_gives_the_same_gradients(model, inputs):
     gradients = []
     for checkpointing in (False, True):
         if checkpointing:
-            # transformers 5.23's name for it, or the older one
+            # the name in transformers 5.23, or the older one
             getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)()
         model.zero_grad()
         model(**inputs, labels=labels).loss.backward()
@@ -174,24 +144,18 @@ def test_gradient_checkpointing_gives_the_same_gradients(model, inputs):
         torch.testing.assert_close(plain, checkpointed)
 
 
-@pytest.mark.parametrize(
-    ("family", "overrides"),
-    [("gpt", o) for o in GPT_VARIANTS] + [("transformer", o) for o in TRANSFORMER_VARIANTS],
-    ids=str,
-)
-def test_a_saved_model_loads_and_computes_the_same(family, overrides, tmp_path):
-    model = shake(FAMILIES[family](**overrides))
+@each_variant()
+def test_a_saved_model_loads_and_computes_the_same(family, variant, tmp_path):
+    model = shake(make_variant(family, variant))
     model.save_pretrained(tmp_path)
     auto = AutoModelForCausalLM if family == "gpt" else AutoModelForSeq2SeqLM
     loaded, info = auto.from_pretrained(tmp_path, output_loading_info=True)
     assert not any(info[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"))
     assert type(loaded) is type(model)
-    ids = {"input_ids": torch.randint(3, 60, (2, 5))}
-    if family == "transformer":
-        ids["decoder_input_ids"] = torch.randint(3, 60, (2, 4))
-    assert torch.equal(model(**ids).logits, loaded.eval()(**ids).logits)
+    inputs = make_inputs_for(model)
+    assert torch.equal(model(**inputs).logits, loaded.eval()(**inputs).logits)
     base = AutoModel.from_pretrained(tmp_path).eval()
-    assert torch.equal(model.model(**ids).last_hidden_state, base(**ids).last_hidden_state)
+    assert torch.equal(model.model(**inputs).last_hidden_state, base(**inputs).last_hidden_state)
 
 
 @pytest.mark.parametrize("share", [True, False])

@@ -1,0 +1,226 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""Every private name of another library that the package or the scripts read, call or override.
+
+Private names may change without notice. A new version of a library is supported once test_private_names.py passes
+with it: each name exists and takes the arguments that we pass.
+"""
+
+from typing import NamedTuple
+
+
+class PrivateName(NamedTuple):
+    """Names of one owner that we need for one reason. Lists are divided by spaces.
+
+    Fields:
+        owner: the dotted path of a module or class.
+        names: the private names.
+        used_in: files under `hf_scratch/`, or under `scripts/` with that prefix.
+        why: what we do with them, and why there is no public way.
+        parameters: what we pass, by position in this order, or by keyword where it ends in "=". None: not a call of
+            ours, or a call that passes on whatever comes.
+    """
+
+    owner: str
+    names: str
+    used_in: str
+    why: str
+    parameters: str | None = None
+
+
+GENERATION = "transformers.generation.GenerationMixin"
+MODEL = "transformers.PreTrainedModel"
+TRAINER = "transformers.Trainer"
+MODULE = "torch.nn.Module"
+LOOP = "input_ids logits_processor stopping_criteria generation_config synced_gpus"
+
+PRIVATE_NAMES = [
+    # generate()
+    PrivateName(
+        GENERATION, "_sample _beam_search", "models/generation.py",
+        "Overridden to run the IncrementalDecoder on a CPU. Neither `custom_generate` nor a public hook gets the "
+        "logits processors and stopping criteria that `generate()` has prepared.",
+        LOOP,
+    ),
+    PrivateName(
+        GENERATION, "_sample", "models/generation.py",
+        "The loop of `generate()` passes the streamer by position.",
+        f"{LOOP} streamer",
+    ),
+    PrivateName(
+        GENERATION, "_prepare_generation_config", "models/generation.py",
+        "Overridden to check the options, and to take `slide_window` out of them: `generate()` refuses unknown ones.",
+        "generation_config",
+    ),
+    PrivateName(
+        GENERATION, "_validate_generation_mode", "models/generation.py",
+        "Overridden to refuse `slide_window` with assisted generation.",
+        "generation_mode generation_config",
+    ),
+    PrivateName(
+        GENERATION, "_prepare_generated_length", "models/generation.py",
+        "Overridden to refuse lengths past the last position before the first token.",
+        "generation_config has_default_max_length= model_input_name= input_ids_length=",
+    ),
+    PrivateName(
+        "transformers.GenerationConfig", "_pad_token_tensor _eos_token_tensor",
+        "models/generation.py models/beam_search.py",
+        "Read: the special tokens as `generate()` has resolved them from arguments, both configs and the model.",
+    ),
+    # the models
+    PrivateName(
+        MODEL, "_init_weights", "models/base.py models/modeling_scratch_transformer.py",
+        "Overridden for the initial weights, as each model of transformers does.", "module",
+    ),
+    PrivateName(
+        MODEL,
+        "_supports_sdpa _supports_flash_attn _supports_flex_attn _supports_attention_backend _can_compile_fullgraph "
+        "_skip_keys_device_placement",
+        "models/base.py", "Set to say what the model supports, as each model of transformers does.",
+    ),
+    PrivateName(
+        MODEL, "_can_record_outputs _no_split_modules _tp_plan _fsdp_plan _tied_weights_keys",
+        "models/modeling_scratch_gpt.py models/modeling_scratch_transformer.py",
+        "Set to say which modules are recorded, sharded and tied, as each model of transformers does.",
+    ),
+    PrivateName(
+        MODEL, "_pp_plan", "models/modeling_scratch_gpt.py",
+        "Set to say how pipeline parallelism divides the model, as each model of transformers does.",
+    ),
+    PrivateName(
+        MODEL, "_resize_token_embeddings", "models/modeling_scratch_transformer.py",
+        "Overridden to resize the source embedding alone where the target has its own, as Marian does.",
+        "new_num_tokens",
+    ),
+    PrivateName(
+        MODEL, "_get_resized_lm_head", "models/modeling_scratch_transformer.py",
+        "Called to resize the head with the target embedding, as Marian does.", "old_lm_head new_num_tokens",
+    ),
+    PrivateName(
+        MODEL, "_loss_function", "models/base.py",
+        "Asked for: it is there once a user has assigned `model.loss_function`, which needs the logits.",
+    ),
+    PrivateName(
+        MODEL, "_hf_peft_config_loaded", "models/base.py",
+        "Read: the loading info of a folder with an adapter is about the adapter alone.",
+    ),
+    PrivateName(
+        MODEL, "_auto_class", "models/base.py",
+        "Read: the Auto class that `register_for_auto_class` has noted on a user's subclass.",
+    ),
+    PrivateName(
+        "transformers.PreTrainedConfig", "_attn_implementation", "models/layers.py models/known_modules.py",
+        "Read: which attention function a layer calls, as each model of transformers does.",
+    ),
+    # whether calling a module runs the code of its class and nothing else
+    PrivateName(
+        MODULE,
+        "_parameters _buffers _modules _forward_hooks _forward_pre_hooks _backward_hooks _backward_pre_hooks "
+        "_compiled_call_impl _call_impl _wrapped_call_impl",
+        "models/unmodified.py models/known_modules.py",
+        "Read: hooks and what replaces a call. torch has no public way to ask for them.",
+    ),
+    PrivateName(
+        "torch.nn.modules.module",
+        "_global_forward_hooks _global_forward_pre_hooks _global_backward_hooks _global_backward_pre_hooks",
+        "models/unmodified.py", "Read: hooks on all modules.",
+    ),
+    PrivateName(
+        "transformers.utils.output_capturing", "_active_collector", "models/unmodified.py",
+        "Read: whether the hooks that record hidden states, which stay on a model, are at work.",
+    ),
+    PrivateName(
+        "torch._C", "_len_torch_dispatch_stack", "models/known_modules.py",
+        "Called: whether a TorchDispatchMode of the user's changes torch's operations.",
+    ),
+    PrivateName(
+        "torch.overrides", "_get_current_function_mode_stack", "models/known_modules.py",
+        "Called: the user's TorchFunctionModes, beside that of `torch.set_default_device`.", "",
+    ),
+    PrivateName(
+        "torch.utils._device", "DeviceContext", "models/known_modules.py",
+        "Compared with: the mode of `torch.set_default_device`.",
+    ),
+    # Trainer
+    PrivateName(
+        TRAINER, "_get_train_sampler", "training/trainers.py",
+        "Overridden to give LengthGroupedSampler a seed of its own.",
+    ),
+    PrivateName(
+        TRAINER, "_init_training_state", "training/trainers.py",
+        "Overridden to find the best checkpoint again after resuming. No callback runs before Trainer has read it.",
+    ),
+    PrivateName(
+        TRAINER, "_run_epoch", "training/trainers.py",
+        "Overridden to make no update when a resumed run has already made its last.",
+    ),
+    PrivateName(
+        TRAINER, "_save_checkpoint", "training/trainers.py",
+        "Overridden to write the manifest last and delete old checkpoints after it. `on_save` runs too early: other "
+        "processes may still be writing.",
+        "model trial",
+    ),
+    PrivateName(TRAINER, "_get_output_dir", "training/trainers.py", "Called: where checkpoints are saved.", "trial"),
+    PrivateName(
+        TRAINER, "_remove_unused_columns", "training/trainers.py",
+        "Called for the DataLoader with a token budget, as in Trainer's own.", "dataset description=",
+    ),
+    # pipelines, metrics, arguments, Auto classes
+    PrivateName(
+        "transformers.Pipeline", "_load_tokenizer _load_processor _load_image_processor _load_feature_extractor",
+        "pipelines.py", "Set to say what a pipeline loads, as transformers' guide to pipelines says.",
+    ),
+    PrivateName(
+        "transformers.Pipeline", "_sanitize_parameters _forward", "pipelines.py",
+        "Overridden as transformers' guide to pipelines says.",
+    ),
+    PrivateName(
+        "transformers.Pipeline", "_preprocess_params", "pipelines.py",
+        "Read: the options given when the pipeline was made.",
+    ),
+    PrivateName(
+        "evaluate.Metric", "_info _compute", "evaluation/metrics.py",
+        "Overridden as evaluate's guide to metrics says.",
+    ),
+    PrivateName(
+        "transformers.TrainingArguments", "_VALID_DICT_FIELDS", "recipes.py",
+        "Read: which arguments may be a mapping in a recipe.",
+    ),
+    PrivateName(
+        "argparse.ArgumentParser", "_actions", "training/parsing.py",
+        "Read: the arguments' names and types, to check a recipe and to suggest the nearest name.",
+    ),
+    PrivateName(
+        "transformers.AutoModelForCausalLM", "_model_mapping", "loading.py",
+        "Read: whether an Auto class loads a configuration, before it fails with a list of all model types.",
+    ),
+    PrivateName(
+        "ctranslate2.converters.transformers", "_MODEL_LOADERS", "scripts/benchmark/generation_cases.py",
+        "Changed: registers a converter for Marian folders with our special tokens. There is no public registry.",
+    ),
+]  # fmt: skip
+
+# Asked for, and not there: a user may add these, and `generate()` then calls or reads them.
+OPTIONAL = {
+    "_reorder_cache": "models/unmodified.py: an own way to reorder a cache after a step of beam search",
+    "_is_user_defined": "models/generation.py: transformers marks a cache that the caller gave",
+}
+
+# Public by name, but documented nowhere, or said to be internal. An import or a call breaks when one is gone.
+UNDOCUMENTED = {
+    "transformers.utils.output_capturing.capture_outputs": "decorates the models' forward, as in transformers' models",
+    "transformers.utils.output_capturing.OutputRecorder": "says which outputs are recorded, as in their models",
+    "transformers.utils.generic.merge_with_config_defaults": "decorates forward, as in transformers' models",
+    "transformers.utils.import_utils.is_torchdynamo_compiling": "checks of values are left out while compiling",
+    "transformers.utils.type_validators.positive_int_field": "fields of the configurations",
+    "transformers.utils.type_validators.activation_fn_key": "fields of the configurations",
+    "transformers.utils.type_validators.probability": "fields of the configurations",
+    "transformers.initialization.copy_": "initial weights that loading does not overwrite, as in transformers' models",
+    "transformers.dynamic_module_utils.get_relative_import_files": "which files `trust_remote_code=True` needs",
+    "transformers.integrations.sdpa_attention.sdpa_attention_forward": "whether sdpa is transformers' own",
+    "transformers.masking_utils.ALL_MASK_ATTENTION_FUNCTIONS": "whether sdpa's mask is transformers' own",
+    "transformers.masking_utils.sdpa_mask": "whether sdpa's mask is transformers' own",
+    "transformers.trainer_pt_utils.LengthGroupedSampler": "the sampler that gets a seed of its own",
+    "transformers.PreTrainedModel.is_remote_code": "overridden: `save_pretrained` copies the code, not transformers",
+    "transformers.PreTrainedModel.should_save_on_this_rank": "whether this process writes the folder",
+    "accelerate.data_loader.BatchSamplerShard": "hides the sampler from `set_epoch` on several processes",
+}

@@ -1,0 +1,43 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""The project's own files agree: pinned versions, the Makefile's targets and their help."""
+
+import re
+import subprocess
+import tomllib
+
+import yaml
+from conftest import ROOT
+from packaging.requirements import Requirement
+
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
+
+
+def pinned() -> dict[str, str]:
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").split()
+    return {name.lower(): version for name, version in (line.split("==") for line in lines)}
+
+
+def test_pre_commit_runs_the_ruff_of_the_constraints():
+    (repo,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))["repos"]
+    assert repo["rev"] == f"v{pinned()['ruff']}"
+
+
+def test_each_dependency_is_pinned_to_a_version_that_is_allowed():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    groups = [project["dependencies"], *project["optional-dependencies"].values()]
+    for line in (line for group in groups for line in group):
+        requirement = Requirement(line)
+        assert pinned()[requirement.name.lower()] in requirement.specifier, line
+
+
+def test_make_help_lists_every_target():
+    done = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60)
+    listed = re.findall(r"^  make (\S+) +\S", done.stdout, re.M)
+    phony = re.search(r"^\.PHONY: (.+)$", MAKEFILE, re.M)[1].split()
+    assert sorted(listed) == sorted(phony)
+
+
+def test_every_command_of_contributing_names_a_target():
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([\w-]+):", MAKEFILE, re.M))
+    assert set(re.findall(r"\bmake ([a-z][\w-]*)", text)) <= targets
