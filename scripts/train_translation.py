@@ -42,7 +42,7 @@ from hf_scratch.training.arguments import (
     check_validation_data,
     prepare_arguments,
 )
-from hf_scratch.training.averaging import evaluate_and_select_weights, save_final_model
+from hf_scratch.training.averaging import check_average, evaluate_and_select_weights, save_final_model
 from hf_scratch.training.callbacks import stopping_callbacks
 from hf_scratch.training.checkpoints import check_same_weights
 from hf_scratch.training.parsing import parse_arguments, parse_overrides
@@ -67,6 +67,7 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
         }
     metrics = ("bleu", "exact_match") if args.predict_with_generate and not args.prediction_loss_only else ()
     check_validation_data(args, splits, metrics)
+    check_average(args, data_args.average_checkpoints)
     if metrics and (args.batch_eval_metrics or not args.eval_do_concat_batches):
         raise ValueError(
             "`predict_with_generate` needs all translations at once: leave out `batch_eval_metrics` and "
@@ -170,8 +171,6 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
         max_tokens_per_batch=data_args.max_tokens_per_batch,
         r_drop_alpha=data_args.r_drop_alpha,
     )
-    if checkpoint is not None:
-        trainer.check_same_batches(checkpoint)
     return trainer, pairs, cut
 
 
