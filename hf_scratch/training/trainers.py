@@ -128,7 +128,7 @@ class ResumableTrainerMixin:
             missing = [name for name in missing if name != "initial_lr"]  # the schedule's
             if not missing:
                 return
-            problem = f"is of another optimiser than `optim` {getattr(self.args.optim, 'value', self.args.optim)}: it has no {missing[0]!r}"
+            problem = f"is of another optimiser than `optim` {self.args.optim.value}: it has no {missing[0]!r}"
         raise UserError(
             f"The optimiser state in {checkpoint} {problem}. Resume with the optimiser and weight decay options that "
             "the run was begun with."
