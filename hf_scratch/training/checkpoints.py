@@ -310,10 +310,14 @@ def check_same_config(config: PreTrainedConfig, checkpoint: str | Path) -> None:
     if saved.get("model_type") == config.model_type:
         saved = json.loads(type(config).from_dict(saved).to_json_string(use_diff=False))
     now = json.loads(config.to_json_string(use_diff=False))
-    for name in sorted((saved.keys() | now.keys()) - UNCOMPARED_FIELDS):
-        if saved.get(name) != now.get(name):
-            raise UserError(
-                f"{checkpoint} was saved with `{name}` {saved.get(name)!r} in the model's config, and this run has "
-                f"{now.get(name)!r}. Resume with the options that the run was begun with; or start a new run with "
-                "`--model_name_or_path` and the path of the checkpoint."
-            )
+    names = sorted((saved.keys() | now.keys()) - UNCOMPARED_FIELDS)
+    different = [name for name in names if saved.get(name) != now.get(name)]
+    if different:
+        before, after = (
+            ", ".join(f"`{name}` {config.get(name)!r}" for name in different[:4]) for config in (saved, now)
+        )
+        raise UserError(
+            f"{checkpoint} was saved with {before} in the model's config, and this run has {after}. Resume with the "
+            "options that the run was begun with; or start a new run with `--model_name_or_path` and the path of the "
+            "checkpoint."
+        )

@@ -33,6 +33,8 @@ STAYS = "The checkpoint's value stays in use."
 NOTED_ARGUMENTS = {
     "seed": OTHER_ORDER,
     "data_seed": OTHER_ORDER,
+    "train_sampling_strategy": OTHER_ORDER,
+    "dataloader_drop_last": OTHER_ORDER,
     "lr_scheduler_type": "The learning rate will be another one than in the run that was begun.",
     "learning_rate": STAYS,
     "weight_decay": STAYS,
@@ -223,12 +225,16 @@ class ResumableTrainerMixin:
         if "rows_per_update" in saved:  # in older manifests, the budget is there only if it was used
             saved = {"max_tokens_per_batch": None} | saved if saved["rows_per_update"] is not None else saved
         for name, now in self.batch_facts().items():
-            if name != "rows_per_update" and saved.get(name, now) != now and not self.args.ignore_data_skip:
-                raise UserError(
-                    f"{checkpoint} was saved with `{name}` {saved[name]}, and this run has {now}: it would go on at "
-                    "other rows. Resume with the data and options that the run was begun with; or start a new run "
-                    "with `--model_name_or_path` and the path of the checkpoint."
-                )
+            if name == "rows_per_update" or saved.get(name, now) == now or self.args.ignore_data_skip:
+                continue
+            difference = f"`{name}` {saved[name]}, and this run has {now}"
+            if name == "train_rows_sha256":
+                difference = "other training data, or with another preparation of the data"
+            raise UserError(
+                f"{checkpoint} was saved with {difference}: it would go on at other rows. Resume with the data and "
+                "options that the run was begun with; or start a new run with `--model_name_or_path` and the path of "
+                "the checkpoint."
+            )
         for name, now in self._argument_facts().items():
             if saved.get(name, now) != now:
                 effect = NOTED_ARGUMENTS[name]
