@@ -166,20 +166,24 @@ class ResumableTrainerMixin:
                 # for the end of this run; the state in the checkpoint stays as it was saved
                 self.state.best_model_checkpoint = str(self._checkpoint_folder(trial, step))
 
-    def _checkpoint_folder(self, trial, step: int | None) -> Path:
+    def _checkpoint_folder(self, trial, step: int) -> Path:
         return Path(self._get_output_dir(trial), f"{PREFIX_CHECKPOINT_DIR}-{step}")
 
+    def _is_best_early(self, trial) -> bool:
+        """Return whether the best update has, or now gets, an early checkpoint."""
+        step = self.state.best_global_step
+        if step == self.state.global_step:
+            return self.saves_early
+        return step is not None and is_early(self._checkpoint_folder(trial, step))
+
     def _save_checkpoint(self, model, trial):
-        step, best_step = self.state.global_step, self.state.best_global_step
-        folder = self._checkpoint_folder(trial, step)
-        # a run that is not stopped has no early checkpoints, so the best one is never early
-        is_best_early = self.saves_early if best_step == step else is_early(self._checkpoint_folder(trial, best_step))
-        best_before = self.state.best_model_checkpoint
+        step, best_before = self.state.global_step, self.state.best_model_checkpoint
+        folder, is_best_early = self._checkpoint_folder(trial, step), self._is_best_early(trial)
         if self.args.should_save:
             (folder / MANIFEST).unlink(missing_ok=True)
         try:
             super()._save_checkpoint(model, trial)
-            if is_best_early:
+            if is_best_early:  # a run that is not stopped would not have it
                 self.state.best_model_checkpoint = best_before
                 if self.args.should_save:
                     self.state.save_to_json(folder / TRAINER_STATE_NAME)
