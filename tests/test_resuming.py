@@ -176,6 +176,7 @@ def test_a_time_limit_leaves_no_trace_in_a_resumed_run(make_trainer, tmp_path, s
     assert evaluated.count(step) == 1
     assert whole_checkpoints(tmp_path / "run")[-1].name == f"checkpoint-{step}"
     assert evaluate_and_select_weights(stopped, 0)["eval_loss"] == stopped.evaluate()["eval_loss"]
+    save_final_model(stopped)
     resumed = train_in(tmp_path / "run", make_trainer, resume=True, **settings)
     save_final_model(resumed)
     assert_same_end(whole, resumed)
@@ -219,6 +220,17 @@ def test_a_signals_checkpoint_neither_counts_nor_stays(make_trainer, tmp_path, l
     train_in(tmp_path / "run", make_trainer, resume=True, **settings)
     folders = [[path.name for path in whole_checkpoints(tmp_path / name)] for name in ("whole", "run")]
     assert folders[0] == folders[1]
+
+
+def test_a_run_that_is_stopped_at_its_last_update_keeps_no_early_checkpoint(make_trainer, tmp_path):  # noqa: F811
+    with pytest.raises(SystemExit):
+        train_in(tmp_path / "run", make_trainer, Send(signal.SIGTERM, 6), save_strategy="no")
+    (last,) = whole_checkpoints(tmp_path / "run")
+    (tmp_path / "run" / ".checkpoint-2.deleted").mkdir()  # a deletion that was interrupted
+    resumed = train_in(tmp_path / "run", make_trainer, resume=True, save_strategy="no")
+    assert last.is_dir()
+    save_final_model(resumed)
+    assert not any("checkpoint" in path.name for path in (tmp_path / "run").iterdir())
 
 
 @pytest.mark.parametrize("damage", ["missing", "changed"])

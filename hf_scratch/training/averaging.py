@@ -56,7 +56,8 @@ def check_average(args: TrainingArguments, num_checkpoints: int) -> None:
 def save_final_model(trainer: Trainer) -> None:
     """Save the model, its tokenizer and the trainer's state in `output_dir`, and delete early checkpoints.
 
-    A manifest lists the weights and the tokenizer. Config files are not in it, because users may edit them.
+    A run that has reached its time limit keeps its early checkpoint, from which the user may resume it. A manifest
+    lists the weights and the tokenizer. Config files are not in it, because users may edit them.
     """
     folder = Path(trainer.args.output_dir)
     if trainer.args.should_save:
@@ -66,7 +67,8 @@ def save_final_model(trainer: Trainer) -> None:
     if trainer.args.should_save:
         names = (path.name for path in folder.iterdir())
         write_manifest(folder, sorted(n for n in names if n.endswith(".safetensors") or n == "tokenizer.json"))
-        delete_early_checkpoints(folder, trainer.state.global_step)
+        if not _is_time_up(trainer):
+            delete_early_checkpoints(folder)
 
 
 def last_checkpoints(
@@ -101,9 +103,8 @@ def evaluate_and_select_weights(trainer: Trainer, num_checkpoints: int) -> dict:
         were averaged.
     """
     trained = _evaluation_of_training(trainer) or trainer.evaluate()
-    callbacks, step = trainer.callback_handler.callbacks, trainer.state.global_step
-    is_time_up = any(isinstance(callback, TimeLimit) and callback.has_stopped for callback in callbacks)
-    folders = last_checkpoints(trainer.args.output_dir, num_checkpoints, step, step if is_time_up else None)
+    step = trainer.state.global_step
+    folders = last_checkpoints(trainer.args.output_dir, num_checkpoints, step, step if _is_time_up(trainer) else None)
     folders = [folder for folder in folders if _is_intact(folder)]
     if len(folders) < 2:
         return {**trained, "weights": "trained"}
@@ -132,6 +133,11 @@ def load_weights(model: torch.nn.Module, weights: dict[str, torch.Tensor]) -> No
     """Load full tensors into a model, sharded by FSDP2 or not. Of tied weights, one name is enough."""
     options = StateDictOptions(full_state_dict=True, strict=False)
     set_model_state_dict(model, dict(weights), options=options)  # a copy: torch puts shards into it
+
+
+def _is_time_up(trainer: Trainer) -> bool:
+    callbacks = trainer.callback_handler.callbacks
+    return any(isinstance(callback, TimeLimit) and callback.has_stopped for callback in callbacks)
 
 
 def _evaluation_of_training(trainer: Trainer) -> dict | None:

@@ -57,8 +57,7 @@ def delete_old_checkpoints(output_dir: str | Path, limit: int | None, best: str 
     Early checkpoints do not count, and are deleted as soon as there is a later checkpoint. Folders whose deletion was
     interrupted are removed too.
     """
-    for unfinished in Path(output_dir).glob(f".{PREFIX_CHECKPOINT_DIR}-*.deleted"):
-        shutil.rmtree(unfinished)
+    _delete_unfinished(output_dir)
     checkpoints = whole_checkpoints(output_dir)
     early = [folder for folder in checkpoints if is_early(folder)]
     regular = [folder for folder in checkpoints if folder not in early]
@@ -69,11 +68,17 @@ def delete_old_checkpoints(output_dir: str | Path, limit: int | None, best: str 
             _delete(folder)
 
 
-def delete_early_checkpoints(output_dir: str | Path, step: int) -> None:
-    """Delete the early checkpoints from before update `step`, at which the run has ended and saved its model."""
+def delete_early_checkpoints(output_dir: str | Path) -> None:
+    """Delete the early checkpoints of a run that has ended, and finish deletions that were interrupted."""
+    _delete_unfinished(output_dir)
     for folder in whole_checkpoints(output_dir):
-        if is_early(folder) and _step(folder) < step:
+        if is_early(folder):
             _delete(folder)
+
+
+def _delete_unfinished(output_dir: str | Path) -> None:
+    for folder in Path(output_dir).glob(f".{PREFIX_CHECKPOINT_DIR}-*.deleted"):
+        shutil.rmtree(folder)
 
 
 def _delete(checkpoint: Path) -> None:

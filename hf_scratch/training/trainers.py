@@ -84,6 +84,11 @@ class ResumableTrainerMixin:
         """
         if isinstance(resume_from_checkpoint, str | Path):
             self.check_same_run(resume_from_checkpoint)
+        if self.args.dataloader_persistent_workers:  # torch draws a seed when it starts the workers
+            logger.warning(
+                "With `dataloader_persistent_workers`, a resumed run draws other random numbers than a run that was "
+                "not stopped. Leave it out to resume exactly."
+            )
         self.saved_step = None
         self.save_total_limit, self.args.save_total_limit = self.args.save_total_limit, None
         eval_on_start = self.args.eval_on_start
