@@ -5,6 +5,7 @@ import errno
 import json
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,7 +22,11 @@ from hf_scratch.errors import UserError
 from hf_scratch.manifest import MANIFEST, DamagedFolderError, check_manifest, write_manifest
 from hf_scratch.training.averaging import check_average, save_final_model
 from hf_scratch.training.callbacks import StopOnSignal
-from hf_scratch.training.checkpoints import check_same_weights, choose_checkpoint, whole_checkpoints
+from hf_scratch.training.checkpoints import (
+    choose_checkpoint,
+    numbered_checkpoints,
+    whole_checkpoints,
+)
 from hf_scratch.training.runs import is_disk_full, on_main_process, open_run
 
 PARTS = ("model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json")
@@ -253,7 +258,8 @@ def test_old_checkpoints_are_deleted_when_the_new_one_is_whole(make_trainer):  #
     assert [path.name for path in whole_checkpoints(trainer.args.output_dir)] == names[2:]
     assert trainer.args.save_total_limit == 2
     facts = check_manifest(whole_checkpoints(trainer.args.output_dir)[-1])
-    assert facts == {"step": 4, "num_processes": 1, "rows_per_update": 8, "train_rows": 4}
+    expected = {"step": 4, "is_early": False, "num_processes": 1, "rows_per_update": 8, "train_rows": 4, "seed": 42}
+    assert facts.items() >= {**expected, "max_tokens_per_batch": None}.items()
 
 
 def test_the_best_checkpoint_is_not_deleted(make_trainer):  # noqa: F811
@@ -360,30 +366,37 @@ def test_sigterm_before_training_lets_go_of_the_folder(tmp_path, capsys):
     assert not (tmp_path / "run").exists()
 
 
-def test_a_checkpoint_of_another_model_is_refused(make_trainer):  # noqa: F811
-    trainer = make_trainer(max_steps=1, save_strategy="steps", save_steps=1)
-    trainer.train()
-    (checkpoint,) = whole_checkpoints(trainer.args.output_dir)
-    check_same_weights(trainer.model, str(checkpoint))
-    for name, size in (("fc1", (48, 16)), ("fc3", (48, 32))):
-        other = make_trainer(max_steps=1).model
-        feed_forward = other.model.decoder.layers[0].feed_forward
-        setattr(feed_forward, name, torch.nn.Linear(size[1], size[0]))
-        with pytest.raises(UserError, match=rf"weights of another model: .*{name}\.(weight|bias) is"):
-            check_same_weights(other, str(checkpoint))
+def test_an_interrupted_deletion_is_completed(make_trainer, monkeypatch):  # noqa: F811
+    trainer = make_trainer(max_steps=2, save_strategy="steps", save_steps=1, save_total_limit=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", lambda folder, **kwargs: (_ for _ in ()).throw(InterruptedError))
+        with pytest.raises(InterruptedError):
+            trainer.train()
+    folder = Path(trainer.args.output_dir)
+    assert [path.name for path in numbered_checkpoints(folder)] == ["checkpoint-2"]
+    assert sorted(path.name for path in folder.iterdir()) == [".checkpoint-1.deleted", "checkpoint-2"]
+    resumed = make_trainer(max_steps=3, save_strategy="steps", save_steps=1, save_total_limit=1)
+    resumed.train(resume_from_checkpoint=str(folder / "checkpoint-2"))
+    assert [path.name for path in folder.iterdir()] == ["checkpoint-3"]
 
 
-@pytest.mark.parametrize(("change", "name"), [("rows", "train_rows"), ("budget", "max_tokens_per_batch")])
-def test_other_data_or_batches_are_refused(make_trainer, change, name):  # noqa: F811
-    trainer = make_trainer(budget=12, max_steps=2, save_strategy="steps", save_steps=1)
-    trainer.train()
-    checkpoint = str(whole_checkpoints(trainer.args.output_dir)[0])
-    make_trainer(budget=12, max_steps=2).check_same_batches(checkpoint)
-    other = make_trainer(budget=16 if change == "budget" else 12, max_steps=2)
-    if change == "rows":
-        other.train_dataset = other.train_dataset.select(range(3))
-    with pytest.raises(UserError, match=rf"was saved with {name} \d+, and this run has \d+"):
-        other.check_same_batches(checkpoint)
+def test_checkpoints_of_weights_alone_give_no_command_to_resume(make_trainer, capfd):  # noqa: F811
+    settings = {"max_steps": 4, "save_strategy": "steps", "save_steps": 2, "save_only_model": True}
+    trainer = make_trainer(callbacks=[Send(signal.SIGTERM, 3), StopOnSignal()], **settings)
+    with pytest.raises(SystemExit):
+        trainer.train()
+    errors = capfd.readouterr().err
+    assert "has no optimiser state (`save_only_model`), so this run cannot be resumed" in errors
+    assert "--resume_from_checkpoint" not in errors
+
+
+def test_a_folder_without_a_checkpoint_gets_advice_that_works(tmp_path):
+    (tmp_path / "trainer_state.json").write_text("{}")
+    for resume in (None, "auto"):
+        with pytest.raises(UserError, match=r"no whole checkpoint .* Choose another folder, or empty this one"):
+            choose_checkpoint(arguments(tmp_path, resume))
+    with pytest.raises(UserError, match="start again in another folder, or in this one after emptying it"):
+        choose_checkpoint(arguments(tmp_path, "last"))
 
 
 def test_an_average_needs_the_checkpoints(tmp_path):
