@@ -298,7 +298,7 @@ class ScratchTransformerModel(ScratchTransformerPreTrainedModel):
         Args:
             input_ids: token ids (batch, source length), int64.
             attention_mask: (batch, source length), 0 on padding.
-            decoder_input_ids: (batch, target length), int64. Default with a shared embedding: the source, shifted right.
+            decoder_input_ids: (batch, target length). Default with a shared embedding: the source, shifted right.
             decoder_attention_mask: (batch, past + target length), 0 on padding.
             encoder_outputs: the encoder's output of an earlier call; the source is then not encoded again.
             past_key_values: an `EncoderDecoderCache` with the earlier target tokens and the source.
@@ -400,7 +400,7 @@ class ScratchTransformerForConditionalGeneration(ScratchTransformerPreTrainedMod
         """Predict each target token. The other arguments are those of `ScratchTransformerModel`.
 
         Args:
-            labels: (batch, target length), int64, the target with its end token and without a start token; -100 is ignored.
+            labels: (batch, target length), int64, the target with its end and without its start token; -100 is ignored.
                 By default, `decoder_input_ids` are made of them.
             logits_to_keep: number of last positions to compute logits for (0: all), or their indices.
             skip_logits: with labels, compute the loss block by block and return no logits, in less memory and time.
