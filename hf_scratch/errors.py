@@ -1,5 +1,5 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""How the commands in scripts/ end on a user's mistake: one or two lines on stderr, exit status 2, no trace.
+"""Errors that are the user's: the commands in scripts/ print one or two lines on stderr and exit with status 2.
 
 ```python
 @command
@@ -10,9 +10,9 @@ def main():
     train(model, data)
 ```
 
-Inside `preparation()`, every error that a wrong argument, file or configuration can cause is the user's. Outside it,
-only `UserError` and errors of a named file are: anything else is a bug, and shows its trace. With HF_SCRATCH_TRACE=1
-in the environment, a user's mistake shows its trace too.
+Inside `preparation()`, every error that a wrong argument, file or configuration can cause counts as the user's.
+Outside it, only `UserError` and an OSError that names a file do. Any other error is a bug, and shows its traceback.
+With HF_SCRATCH_TRACE=1 in the environment, a user's error shows its traceback too.
 """
 
 import functools
@@ -29,20 +29,22 @@ from safetensors import SafetensorError
 from tqdm.auto import tqdm
 
 SECONDS_BEFORE_OTHERS_PRINT = 10.0
-LONGEST_MESSAGE = 600  # characters, of other libraries' messages
+LONGEST_MESSAGE = 600  # characters; longer messages of other libraries are cut
 USERS_ERRORS = (ValueError, OverflowError, OSError, ImportError, StrictDataclassError, DatasetsError, SafetensorError)
 
 
 class UserError(ValueError):
-    """A mistake in what the user gave. Its message names the argument, file and row, and says what to do."""
+    """An error in the user's input. The message names the argument, file and row, and says what to do."""
 
 
 @contextmanager
 def preparation() -> Iterator[None]:
-    """Turn the errors that arguments, data, models and tokenizers cause into `UserError`. Also a decorator.
+    """Turn the errors that arguments, data, models and tokenizers cause into `UserError`.
+
+    It also works as a decorator.
 
     Raises:
-        UserError: from any of `USERS_ERRORS`.
+        UserError: in place of any of `USERS_ERRORS`.
     """
     try:
         yield
@@ -53,9 +55,9 @@ def preparation() -> Iterator[None]:
 
 
 def command(main: Callable) -> Callable:
-    """Decorate a script's `main` so that a user's mistake ends it with a line on stderr and exit status 2.
+    """Decorate a script's `main`, so that a user's error is printed on stderr and ends it with status 2.
 
-    Where several processes run, the first one on each machine prints, and another only an error of its own.
+    See `exit_with` for what several processes print.
     """
 
     @functools.wraps(main)
@@ -72,28 +74,29 @@ def command(main: Callable) -> Callable:
 
 
 def is_first_process() -> bool:
-    """Whether this is the only process, or the first one that torchrun or `accelerate launch` started here."""
+    """Return whether this is the only process, or the first that torchrun or `accelerate launch` started here."""
     return int(os.environ.get("LOCAL_RANK", 0)) == 0
 
 
 def exit_with(message: str) -> None:
-    """Print `script.py: error: message` on the first process of a machine, and exit with status 2.
+    """Print `script.py: error: message`, and exit with status 2.
 
-    The first process has most errors too, and the launcher ends the others after it. One that is still there after a
-    while has an error of its own, and prints it.
+    Of several processes, the first on each machine prints at once. Most errors occur on all processes, and the
+    launcher ends the others when the first one exits. A process that still runs after
+    `SECONDS_BEFORE_OTHERS_PRINT` has an error of its own, and prints it.
     """
     name = "error"
     if not is_first_process():
         time.sleep(SECONDS_BEFORE_OTHERS_PRINT)
         name = f"error of process {os.environ['LOCAL_RANK']}"
     text = f"{Path(sys.argv[0]).name}: {name}: {message}"
-    # lone surrogates, in a file name for example, cannot be printed
-    tqdm.write(text.encode(errors="backslashreplace").decode(), file=sys.stderr)  # beside a progress bar, if any
+    # lone surrogates, for example in a file name, cannot be printed
+    tqdm.write(text.encode(errors="backslashreplace").decode(), file=sys.stderr)  # does not break a progress bar
     raise SystemExit(2)
 
 
 def describe(error: BaseException) -> str:
-    """An error's message on one line; of a config's validation, what the check itself said."""
+    """Return an error's message on one line. For a config's validation, return the message of the failed check."""
     if isinstance(error, UserError):
         return str(error)
     if isinstance(error, StrictDataclassError) and error.__cause__ is not None:

@@ -1,5 +1,8 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""A list of a folder's files with their sizes and SHA-256, written last: a folder that has one was saved whole."""
+"""A folder's manifest: its files with their sizes and SHA-256.
+
+The manifest is written last, so a folder that has one was saved completely.
+"""
 
 import hashlib
 import json
@@ -12,16 +15,16 @@ MANIFEST = "manifest.json"
 
 
 class DamagedFolderError(ValueError):
-    """A file is missing, or is not what was saved. The message names it."""
+    """A file is missing, or its content is not what was saved. The message names the file."""
 
 
 def write_manifest(folder: str | Path, names: Iterable[str] | None = None, **facts: Any) -> None:
-    """Write the manifest of `folder`, in one step, in place of an earlier one.
+    """Write the manifest of `folder` atomically, replacing an earlier one.
 
     Args:
-        folder: whose files are all written.
-        names: the files to list, relative to the folder. Default: all files, those of subfolders included.
-        facts: kept beside the list, e.g. `step=100`.
+        folder: all its files must have been written.
+        names: the files to list, relative to the folder. Default: all files, including those in subfolders.
+        facts: stored beside the list, for example `step=100`.
     """
     folder = Path(folder)
     if names is None:
@@ -35,6 +38,9 @@ def write_manifest(folder: str | Path, names: Iterable[str] | None = None, **fac
 
 def check_manifest(folder: str | Path) -> dict[str, Any] | None:
     """Compare each listed file with the manifest.
+
+    Args:
+        folder: the folder that holds `manifest.json`.
 
     Returns:
         The manifest's facts, or None for a folder without a manifest.

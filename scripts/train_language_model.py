@@ -94,8 +94,6 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
         r_drop_alpha=data_args.r_drop_alpha,
         callbacks=stopping_callbacks(data_args, args),
     )
-    if checkpoint is not None:
-        trainer.check_same_batches(checkpoint)
     return trainer, texts
 
 

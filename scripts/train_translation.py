@@ -30,7 +30,7 @@ from hf_scratch.reporting.cards import write_translation_card
 from hf_scratch.reporting.plots import plot_learning_curve
 from hf_scratch.tokenization import report_unknown
 from hf_scratch.training.arguments import TranslationArguments, check_length_penalty, check_validation_data
-from hf_scratch.training.averaging import evaluate_and_select_weights, save_final_model
+from hf_scratch.training.averaging import check_average, evaluate_and_select_weights, save_final_model
 from hf_scratch.training.callbacks import stopping_callbacks
 from hf_scratch.training.parsing import start_training_command
 from hf_scratch.training.runs import open_run
@@ -56,6 +56,7 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
         }
     metrics = ("bleu", "exact_match") if args.predict_with_generate and not args.prediction_loss_only else ()
     check_validation_data(args, splits, metrics)
+    check_average(args, data_args.average_checkpoints)
     if metrics and (args.batch_eval_metrics or not args.eval_do_concat_batches):
         raise ValueError(
             "`predict_with_generate` needs all translations at once: leave out `batch_eval_metrics` and "
@@ -143,8 +144,6 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
         max_tokens_per_batch=data_args.max_tokens_per_batch,
         r_drop_alpha=data_args.r_drop_alpha,
     )
-    if checkpoint is not None:
-        trainer.check_same_batches(checkpoint)
     return trainer, pairs, cut
 
 

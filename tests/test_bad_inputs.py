@@ -140,6 +140,8 @@ TABLE = [
     (WRITE + "--seed -1", "Seed must be between 0"),
     (WRITE + "--tokenizer_name {bad}/none", "holds no tokenizer"),
     (WRITE + "--model_name_or_path {bad}/translator", "which AutoModelForCausalLM does not load"),
+    (WRITE + "--average_checkpoints 2 --save_strategy no", "`average_checkpoints` is 2, but the run saves none"),
+    (TRANSLATE + "--average_checkpoints 2 --save_total_limit 1", "`average_checkpoints` is 2, but the run keeps 1"),
     (TRANSLATE + "--num_beams 0", "`num_beams` must be 1 or more, got 0"),
     (TRANSLATE + "--length_penalty nan", "`length_penalty` must be"),
     (TRANSLATE + "--source_lang fr", "`source_lang` is 'fr', but the columns"),

@@ -1,6 +1,7 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 """A run that was interrupted and resumed ends as one that was not: its weights, its evaluations, its checkpoints."""
 
+import contextlib
 import logging
 import shutil
 import signal
@@ -10,13 +11,13 @@ import pytest
 import torch
 from test_runs import Send, arguments, make_checkpoint, weights_of
 from test_training import make_trainer  # noqa: F401  a fixture
-from transformers import TrainerCallback
+from transformers import EarlyStoppingCallback, TrainerCallback
 
 from hf_scratch.errors import UserError
 from hf_scratch.manifest import MANIFEST
-from hf_scratch.training.averaging import evaluate_and_select_weights, last_checkpoints
-from hf_scratch.training.callbacks import StopOnSignal
-from hf_scratch.training.checkpoints import choose_checkpoint, whole_checkpoints
+from hf_scratch.training.averaging import evaluate_and_select_weights, last_checkpoints, save_final_model
+from hf_scratch.training.callbacks import StopOnSignal, TimeLimit
+from hf_scratch.training.checkpoints import choose_checkpoint, is_early, whole_checkpoints
 from hf_scratch.training.runs import open_run
 
 SETTINGS = {"max_steps": 6, "learning_rate": 1e-2, "dropout": 0.1, "per_device_train_batch_size": 2}
@@ -90,6 +91,124 @@ def test_a_stopped_run_ends_as_one_that_was_not(make_trainer, tmp_path, settings
     assert_same_end(whole, resumed)
 
 
+HIGHEST = {**EACH_STEP, "metric_for_best_model": "loss", "greater_is_better": True}  # the first evaluation is best
+
+
+@pytest.mark.parametrize("strategy", ["steps", "epoch"])
+def test_a_stopped_run_that_saves_the_best_alone_saves_its_last_update(make_trainer, tmp_path, strategy):  # noqa: F811
+    settings = {**HIGHEST, "eval_strategy": strategy, "save_strategy": "best", "max_steps": 7}
+    whole = train_in(tmp_path / "whole", make_trainer, **settings)
+    with pytest.raises(SystemExit):
+        train_in(tmp_path / "run", make_trainer, Send(signal.SIGTERM, 4), **settings)
+    last = whole_checkpoints(tmp_path / "run")[-1]
+    assert last.name == "checkpoint-4"
+    assert is_early(last)
+    resumed = train_in(tmp_path / "run", make_trainer, resume=True, **settings)
+    save_final_model(resumed)  # deletes the early checkpoint
+    assert_same_end(whole, resumed)
+
+
+@pytest.mark.parametrize("limit", [1, None])
+def test_a_stop_at_an_unsaved_best_leaves_no_trace(make_trainer, tmp_path, limit):  # noqa: F811
+    settings = {**HIGHEST, "save_strategy": "steps", "save_steps": 2, "save_total_limit": limit}
+    whole = train_in(tmp_path / "whole", make_trainer, **settings)
+    with pytest.raises(SystemExit):
+        train_in(tmp_path / "run", make_trainer, Send(signal.SIGTERM, 1), **settings)
+    assert is_early(tmp_path / "run" / "checkpoint-1")
+    resumed = train_in(tmp_path / "run", make_trainer, resume=True, **settings)
+    assert_same_end(whole, resumed)
+    assert whole.state.best_global_step == resumed.state.best_global_step == 1
+    assert resumed.state.best_model_checkpoint is None
+    assert evaluate_and_select_weights(resumed, 0)["eval_loss"] == resumed.evaluate()["eval_loss"]
+
+
+def test_the_best_metric_is_kept_where_its_update_was_not_saved(make_trainer, tmp_path, caplog):  # noqa: F811
+    settings = {**HIGHEST, "save_strategy": "steps", "save_steps": 2, "max_steps": 9,
+                "restore_callback_states_from_checkpoint": True}  # fmt: skip
+    whole = train_in(tmp_path / "whole", make_trainer, EarlyStoppingCallback(4), **settings)
+    with pytest.raises(InterruptedError):
+        train_in(tmp_path / "run", make_trainer, EarlyStoppingCallback(4), Crash(2), **settings)
+    with caplog.at_level(logging.WARNING):
+        resumed = train_in(tmp_path / "run", make_trainer, EarlyStoppingCallback(4), resume=True, **settings)
+    assert "It was the best checkpoint so far" not in caplog.text
+    assert whole.state.global_step == 5
+    assert_same_end(whole, resumed)
+
+
+def test_the_evaluation_of_the_loaded_checkpoint_is_reported(make_trainer, tmp_path):  # noqa: F811
+    settings = {**HIGHEST, "save_strategy": "steps", "save_steps": 2, "greater_is_better": False, "max_steps": 4}
+    trainer = train_in(tmp_path / "run", make_trainer, **settings)
+    trainer.state.best_global_step = 3  # as if the third update had the lowest loss, but was not saved
+    assert trainer.state.best_model_checkpoint.endswith("checkpoint-4")
+    assert evaluate_and_select_weights(trainer, 0)["eval_loss"] == trainer.evaluate()["eval_loss"]
+
+
+class StopAt(TimeLimit):
+    """A time limit that is reached at update `step`."""
+
+    def __init__(self, step: int):
+        super().__init__(1000)
+        self.step = step
+
+    def on_step_begin(self, args, state, control, **kwargs):
+        self.seconds = 0 if state.global_step == self.step - 1 else 1000
+
+
+@pytest.mark.parametrize(
+    ("settings", "step"),
+    [
+        ({"save_strategy": "steps", "save_steps": 4, "eval_strategy": "steps", "eval_steps": 4}, 3),
+        ({"save_strategy": "epoch", "eval_strategy": "epoch"}, 3),
+        ({"save_strategy": "epoch", "eval_strategy": "epoch"}, 4),
+        ({"save_strategy": "steps", "save_steps": 4, "eval_strategy": "epoch"}, 1),
+        ({**HIGHEST, "save_strategy": "best", "max_steps": 7}, 3),
+        ({**HIGHEST, "save_strategy": "steps", "save_steps": 4, "eval_steps": 4, "max_steps": 8}, 3),
+        ({**HIGHEST, "save_strategy": "steps", "save_steps": 3, "lr_scheduler_type": "reduce_lr_on_plateau",
+          "lr_scheduler_kwargs": {"patience": 0, "factor": 0.5}, "eval_steps": 3, "max_steps": 9}, 4),
+    ],
+    ids=["steps", "within an epoch", "at its end", "saved by steps", "the best alone", "best at the stop", "plateau"],
+)  # fmt: skip
+def test_a_time_limit_leaves_no_trace_in_a_resumed_run(make_trainer, tmp_path, settings, step):  # noqa: F811
+    whole = train_in(tmp_path / "whole", make_trainer, **settings)
+    stopped = train_in(tmp_path / "run", make_trainer, StopAt(step), **settings)
+    assert stopped.state.global_step == step
+    evaluated = [entry["step"] for entry in stopped.state.log_history if "eval_loss" in entry]
+    assert evaluated.count(step) == 1
+    assert whole_checkpoints(tmp_path / "run")[-1].name == f"checkpoint-{step}"
+    assert evaluate_and_select_weights(stopped, 0)["eval_loss"] == stopped.evaluate()["eval_loss"]
+    save_final_model(stopped)
+    resumed = train_in(tmp_path / "run", make_trainer, resume=True, **settings)
+    save_final_model(resumed)
+    assert_same_end(whole, resumed)
+
+
+def test_a_run_that_ends_at_its_time_limit_has_the_best_weights_and_averages_the_last(make_trainer, tmp_path):  # noqa: F811
+    settings = {**EACH_STEP, "save_strategy": "steps", "save_steps": 4, "eval_steps": 4, "max_steps": 8}
+    trainer = train_in(tmp_path / "run", make_trainer, StopAt(6), **settings)  # the loss falls
+    assert trainer.state.best_global_step == 6
+    with torch.no_grad():
+        for parameter in trainer.model.parameters():
+            parameter.neg_()
+    trainer.state.log_history.clear()
+    assert evaluate_and_select_weights(trainer, 2)["weights"] == "averaged over 2 checkpoints"
+
+
+def test_a_time_limit_saves_nothing_where_nothing_is_to_be_saved(make_trainer, tmp_path):  # noqa: F811
+    trainer = train_in(tmp_path / "run", make_trainer, StopAt(2), save_strategy="no", eval_strategy="epoch")
+    assert whole_checkpoints(tmp_path / "run") == []
+    assert [entry["step"] for entry in trainer.state.log_history if "eval_loss" in entry] == [2]
+
+
+@pytest.mark.parametrize(("before", "after", "end"), [(2, 4, 5), (6, 3, 4)])
+def test_the_patience_of_the_resumed_command_counts(make_trainer, tmp_path, before, after, end):  # noqa: F811
+    settings = {**HIGHEST, "save_strategy": "steps", "save_steps": 1, "max_steps": 9,
+                "restore_callback_states_from_checkpoint": True}  # fmt: skip
+    with contextlib.suppress(InterruptedError):
+        train_in(tmp_path / "run", make_trainer, EarlyStoppingCallback(before), Crash(4), **settings)
+    resumed = train_in(tmp_path / "run", make_trainer, EarlyStoppingCallback(after), resume=True, **settings)
+    assert resumed.state.global_step == end
+
+
 @pytest.mark.parametrize("limit", [2, None])
 def test_a_signals_checkpoint_neither_counts_nor_stays(make_trainer, tmp_path, limit):  # noqa: F811
     settings = {"save_strategy": "steps", "save_steps": 2, "save_total_limit": limit}
@@ -101,6 +220,17 @@ def test_a_signals_checkpoint_neither_counts_nor_stays(make_trainer, tmp_path, l
     train_in(tmp_path / "run", make_trainer, resume=True, **settings)
     folders = [[path.name for path in whole_checkpoints(tmp_path / name)] for name in ("whole", "run")]
     assert folders[0] == folders[1]
+
+
+def test_a_run_that_is_stopped_at_its_last_update_keeps_no_early_checkpoint(make_trainer, tmp_path):  # noqa: F811
+    with pytest.raises(SystemExit):
+        train_in(tmp_path / "run", make_trainer, Send(signal.SIGTERM, 6), save_strategy="no")
+    (last,) = whole_checkpoints(tmp_path / "run")
+    (tmp_path / "run" / ".checkpoint-2.deleted").mkdir()  # a deletion that was interrupted
+    resumed = train_in(tmp_path / "run", make_trainer, resume=True, save_strategy="no")
+    assert last.is_dir()
+    save_final_model(resumed)
+    assert not any("checkpoint" in path.name for path in (tmp_path / "run").iterdir())
 
 
 @pytest.mark.parametrize("damage", ["missing", "changed"])

@@ -5,6 +5,7 @@ import errno
 import json
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,7 +22,12 @@ from hf_scratch.errors import UserError
 from hf_scratch.manifest import MANIFEST, DamagedFolderError, check_manifest, write_manifest
 from hf_scratch.training.averaging import check_average, save_final_model
 from hf_scratch.training.callbacks import StopOnSignal
-from hf_scratch.training.checkpoints import check_same_weights, choose_checkpoint, whole_checkpoints
+from hf_scratch.training.checkpoints import (
+    check_same_weights,
+    choose_checkpoint,
+    numbered_checkpoints,
+    whole_checkpoints,
+)
 from hf_scratch.training.runs import is_disk_full, on_main_process, open_run
 
 PARTS = ("model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json")
@@ -253,7 +259,8 @@ def test_old_checkpoints_are_deleted_when_the_new_one_is_whole(make_trainer):  #
     assert [path.name for path in whole_checkpoints(trainer.args.output_dir)] == names[2:]
     assert trainer.args.save_total_limit == 2
     facts = check_manifest(whole_checkpoints(trainer.args.output_dir)[-1])
-    assert facts == {"step": 4, "num_processes": 1, "rows_per_update": 8, "train_rows": 4}
+    expected = {"step": 4, "is_early": False, "num_processes": 1, "rows_per_update": 8, "train_rows": 4, "seed": 42}
+    assert facts.items() >= {**expected, "max_tokens_per_batch": None}.items()
 
 
 def test_the_best_checkpoint_is_not_deleted(make_trainer):  # noqa: F811
@@ -378,12 +385,118 @@ def test_other_data_or_batches_are_refused(make_trainer, change, name):  # noqa:
     trainer = make_trainer(budget=12, max_steps=2, save_strategy="steps", save_steps=1)
     trainer.train()
     checkpoint = str(whole_checkpoints(trainer.args.output_dir)[0])
-    make_trainer(budget=12, max_steps=2).check_same_batches(checkpoint)
+    make_trainer(budget=12, max_steps=2).check_same_run(checkpoint)
     other = make_trainer(budget=16 if change == "budget" else 12, max_steps=2)
     if change == "rows":
         other.train_dataset = other.train_dataset.select(range(3))
-    with pytest.raises(UserError, match=rf"was saved with {name} \d+, and this run has \d+"):
-        other.check_same_batches(checkpoint)
+    with pytest.raises(UserError, match=rf"was saved with `{name}` \d+, and this run has \d+"):
+        other.check_same_run(checkpoint)
+
+
+@pytest.mark.parametrize(("before", "after"), [(None, 12), (12, None)])
+@pytest.mark.parametrize("is_older", [False, True])
+def test_a_budget_of_tokens_that_comes_or_goes_is_refused(make_trainer, before, after, is_older):  # noqa: F811
+    trainer = make_trainer(budget=before, max_steps=1, save_strategy="steps", save_steps=1)
+    trainer.train()
+    (checkpoint,) = whole_checkpoints(trainer.args.output_dir)
+    if is_older:  # a manifest that names the budget only where there is one
+        manifest = json.loads((checkpoint / MANIFEST).read_text())
+        if before is None:
+            del manifest["max_tokens_per_batch"]
+        (checkpoint / MANIFEST).write_text(json.dumps(manifest))
+    make_trainer(budget=before, max_steps=1).check_same_run(checkpoint)
+    with pytest.raises(UserError, match=rf"with `max_tokens_per_batch` {before}, and this run has {after}"):
+        make_trainer(budget=after, max_steps=1).check_same_run(checkpoint)
+
+
+def test_other_rows_of_the_same_number_are_refused(make_trainer):  # noqa: F811
+    trainer = make_trainer(max_steps=1, save_strategy="steps", save_steps=1)
+    trainer.train()
+    (checkpoint,) = whole_checkpoints(trainer.args.output_dir)
+    other = make_trainer(max_steps=2)
+    rows = other.train_dataset
+    other.train_dataset = rows.rename_columns({"input_ids": "labels", "labels": "input_ids"})
+    with pytest.raises(UserError, match=r"with other training data, .*: it would go on at other rows"):
+        other.train(resume_from_checkpoint=str(checkpoint))
+    other.args.ignore_data_skip = True
+    other.check_same_run(checkpoint)
+
+
+def test_another_config_with_weights_of_the_same_shapes_is_refused(make_trainer):  # noqa: F811
+    trainer = make_trainer(max_steps=1, save_strategy="steps", save_steps=1)
+    trainer.train()
+    (checkpoint,) = whole_checkpoints(trainer.args.output_dir)
+    for name, value in (("encoder_attention_heads", 2), ("dropout", 0.5), ("source_lang", "fr")):
+        other = make_trainer(max_steps=1)
+        setattr(other.model.config, name, value)
+        with pytest.raises(UserError, match=rf"was saved with .*`{name}` .* and this run has .*`{name}` {value!r}"):
+            other.check_same_run(checkpoint)
+
+
+def test_other_seeds_and_rates_are_named(make_trainer, caplog):  # noqa: F811
+    trainer = make_trainer(max_steps=1, save_strategy="steps", save_steps=1)
+    trainer.train()
+    (checkpoint,) = whole_checkpoints(trainer.args.output_dir)
+    make_trainer(max_steps=1).check_same_run(checkpoint)
+    assert "was saved with" not in caplog.text
+    make_trainer(max_steps=1, seed=7, learning_rate=1.0).check_same_run(checkpoint)
+    assert "with `seed` 42, and this run has 7. From here on, the order of the rows is another one" in caplog.text
+    assert "with `learning_rate` 5e-05, and this run has 1.0. The checkpoint's value stays in use" in caplog.text
+
+
+@pytest.mark.parametrize("optim", ["adafactor", "sgd"])
+def test_another_optimiser_is_refused(make_trainer, optim):  # noqa: F811
+    trainer = make_trainer(max_steps=1, save_strategy="steps", save_steps=1)
+    trainer.train()
+    (checkpoint,) = whole_checkpoints(trainer.args.output_dir)
+    other = make_trainer(max_steps=2, optim=optim)
+    with pytest.raises(UserError, match=rf"is of another optimiser than `optim` {optim}: it has no"):
+        other.train(resume_from_checkpoint=str(checkpoint))
+
+
+def test_other_groups_of_parameters_are_refused(make_trainer, monkeypatch):  # noqa: F811
+    trainer = make_trainer(max_steps=1, save_strategy="steps", save_steps=1)
+    trainer.train()
+    (checkpoint,) = whole_checkpoints(trainer.args.output_dir)
+    other = make_trainer(max_steps=2)
+    monkeypatch.setattr(
+        other, "get_decay_parameter_names", lambda model: [name for name, _ in model.named_parameters()]
+    )
+    with pytest.raises(UserError, match="groups its parameters otherwise than this run"):
+        other.train(resume_from_checkpoint=str(checkpoint))
+
+
+def test_an_interrupted_deletion_is_completed(make_trainer, monkeypatch):  # noqa: F811
+    trainer = make_trainer(max_steps=2, save_strategy="steps", save_steps=1, save_total_limit=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", lambda folder, **kwargs: (_ for _ in ()).throw(InterruptedError))
+        with pytest.raises(InterruptedError):
+            trainer.train()
+    folder = Path(trainer.args.output_dir)
+    assert [path.name for path in numbered_checkpoints(folder)] == ["checkpoint-2"]
+    assert sorted(path.name for path in folder.iterdir()) == [".checkpoint-1.deleted", "checkpoint-2"]
+    resumed = make_trainer(max_steps=3, save_strategy="steps", save_steps=1, save_total_limit=1)
+    resumed.train(resume_from_checkpoint=str(folder / "checkpoint-2"))
+    assert [path.name for path in folder.iterdir()] == ["checkpoint-3"]
+
+
+def test_checkpoints_of_weights_alone_give_no_command_to_resume(make_trainer, capfd):  # noqa: F811
+    settings = {"max_steps": 4, "save_strategy": "steps", "save_steps": 2, "save_only_model": True}
+    trainer = make_trainer(callbacks=[Send(signal.SIGTERM, 3), StopOnSignal()], **settings)
+    with pytest.raises(SystemExit):
+        trainer.train()
+    errors = capfd.readouterr().err
+    assert "has no optimiser state (`save_only_model`), so this run cannot be resumed" in errors
+    assert "--resume_from_checkpoint" not in errors
+
+
+def test_a_folder_without_a_checkpoint_gets_advice_that_works(tmp_path):
+    (tmp_path / "trainer_state.json").write_text("{}")
+    for resume in (None, "auto"):
+        with pytest.raises(UserError, match=r"no whole checkpoint .* Choose another folder, or empty this one"):
+            choose_checkpoint(arguments(tmp_path, resume))
+    with pytest.raises(UserError, match="start again in another folder, or in this one after emptying it"):
+        choose_checkpoint(arguments(tmp_path, "last"))
 
 
 def test_an_average_needs_the_checkpoints(tmp_path):

@@ -20,6 +20,7 @@ from hf_scratch.training.averaging import (
     load_weights,
 )
 from hf_scratch.training.callbacks import TimeLimit, stopping_callbacks
+from hf_scratch.training.checkpoints import whole_checkpoints
 from hf_scratch.training.trainers import TranslationTrainer
 
 
@@ -188,7 +189,7 @@ def test_the_time_limit_stops_with_a_checkpoint(make_trainer):
     trainer = make_trainer(callbacks=[TimeLimit(1e-6)], max_steps=100, save_strategy="steps", save_steps=50)
     trainer.train()
     assert trainer.state.global_step == 1
-    assert len(last_checkpoints(trainer.args.output_dir, 10)) == 1
+    assert [path.name for path in whole_checkpoints(trainer.args.output_dir)] == ["checkpoint-1"]
     with pytest.raises(ValueError, match="`max_minutes` must be above 0, got 0"):
         TimeLimit(0)
 

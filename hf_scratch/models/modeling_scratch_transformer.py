@@ -400,7 +400,7 @@ class ScratchTransformerForConditionalGeneration(ScratchTransformerPreTrainedMod
         """Predict each target token. The other arguments are those of `ScratchTransformerModel`.
 
         Args:
-            labels: (batch, target length), int64, the target with its end and without its start token; -100 is ignored.
+            labels: (batch, target length), int64, the target with its end and no start token; -100 is ignored.
                 By default, `decoder_input_ids` are made of them.
             logits_to_keep: number of last positions to compute logits for (0: all), or their indices.
             skip_logits: with labels, compute the loss block by block and return no logits, in less memory and time.

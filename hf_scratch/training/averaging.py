@@ -1,5 +1,5 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""After training: average the last checkpoints, keep the weights with the lower validation loss, save them."""
+"""After training: average the last checkpoints, keep the weights with the lower validation loss, and save them."""
 
 import logging
 import os
@@ -11,17 +11,23 @@ from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_
 from transformers import Trainer, TrainingArguments
 
 from ..manifest import MANIFEST, DamagedFolderError, check_manifest, write_manifest
-from .callbacks import TrainingTime
-from .checkpoints import is_early, whole_checkpoints
+from .callbacks import TimeLimit, TrainingTime
+from .checkpoints import delete_early_checkpoints, is_early, whole_checkpoints
 
 logger = logging.getLogger(__name__)
 
 
 def average_checkpoints(folders: list[str | Path]) -> dict[str, torch.Tensor]:
-    """The mean of the weights in `model.safetensors` of each folder (Vaswani et al. 2017, section 6.1).
+    """Average the weights in each folder's `model.safetensors` (Vaswani et al. 2017, section 6.1).
+
+    Args:
+        folders: the checkpoints.
+
+    Returns:
+        The mean of each weight, under its name and in its dtype.
 
     Raises:
-        ValueError: no folder, or folders with other weights than the first one's.
+        ValueError: there is no folder, or two folders hold weights of different names.
     """
     if not folders:
         raise ValueError("There are no checkpoints to average.")
@@ -32,7 +38,7 @@ def average_checkpoints(folders: list[str | Path]) -> dict[str, torch.Tensor]:
             different = ", ".join(sorted(state.keys() ^ mean.keys())[:5])
             raise ValueError(f"{folder} and {folders[0]} do not hold the same weights; they differ in {different}.")
         for name, tensor in state.items():
-            # summed in float64: the mean of equal checkpoints is then each of them, bit for bit
+            # summed in float64, so that the mean of equal checkpoints equals them bit for bit
             mean[name] = mean.get(name, 0) + tensor.double()
     return {name: (total / len(folders)).to(state[name].dtype) for name, total in mean.items()}
 
@@ -43,14 +49,15 @@ def check_average(args: TrainingArguments, num_checkpoints: int) -> None:
     if num_checkpoints > 1 and (args.save_strategy == "no" or (limit is not None and limit < num_checkpoints)):
         kept = "saves none" if args.save_strategy == "no" else f"keeps {limit} (`save_total_limit`)"
         raise ValueError(
-            f"`average_checkpoints` is {num_checkpoints}, but the run {kept}. Keep as many, or average fewer."
+            f"`average_checkpoints` is {num_checkpoints}, but the run {kept}. Keep that many, or average fewer."
         )
 
 
 def save_final_model(trainer: Trainer) -> None:
-    """Save the model, its tokenizer and the trainer's state in `output_dir`, and a manifest of weights and tokenizer.
+    """Save the model, its tokenizer and the trainer's state in `output_dir`, and delete early checkpoints.
 
-    Config files are not in the manifest: they may be edited.
+    A run that has reached its time limit keeps its early checkpoint, from which the user may resume it. A manifest
+    lists the weights and the tokenizer. Config files are not in it, because users may edit them.
     """
     folder = Path(trainer.args.output_dir)
     if trainer.args.should_save:
@@ -60,14 +67,24 @@ def save_final_model(trainer: Trainer) -> None:
     if trainer.args.should_save:
         names = (path.name for path in folder.iterdir())
         write_manifest(folder, sorted(n for n in names if n.endswith(".safetensors") or n == "tokenizer.json"))
+        if not _is_time_up(trainer):
+            delete_early_checkpoints(folder)
 
 
-def last_checkpoints(output_dir: str, count: int, up_to: int | None = None) -> list[str]:
-    """The folders of the last `count` whole checkpoints, oldest first, of which none is later than update `up_to`.
+def last_checkpoints(
+    output_dir: str, count: int, up_to: int | None = None, early_step: int | None = None
+) -> list[str]:
+    """Return the folders of the last `count` whole checkpoints, oldest first.
 
-    Those that a signal asked for do not count: a run that was not stopped has none of them.
+    Args:
+        output_dir: the run's folder.
+        count: how many.
+        up_to: the latest update that counts. Default: no limit.
+        early_step: the update whose checkpoint counts although it is early. Other early checkpoints do not count, as
+            a run that was not stopped has none.
     """
-    folders = [str(path) for path in whole_checkpoints(output_dir) if not is_early(path)]
+    steps = {path: int(path.name.rpartition("-")[2]) for path in whole_checkpoints(output_dir)}
+    folders = [str(path) for path, step in steps.items() if step == early_step or not is_early(path)]
     folders = [path for path in folders if up_to is None or int(path.rpartition("-")[2]) <= up_to]
     return folders[max(len(folders) - count, 0) :]
 
@@ -75,17 +92,19 @@ def last_checkpoints(output_dir: str, count: int, up_to: int | None = None) -> l
 def evaluate_and_select_weights(trainer: Trainer, num_checkpoints: int) -> dict:
     """Keep the average of the last checkpoints in the model if its validation loss is lower than the trained weights'.
 
-    Greedy BLEU on a thousand sentences is too noisy to choose by.
+    The loss decides, because greedy BLEU on a thousand sentences is too noisy.
 
     Args:
         trainer: after `train()`; its model holds the last weights, or the best with `load_best_model_at_end`.
         num_checkpoints: how many to average. Below 2, nothing is averaged.
 
     Returns:
-        The evaluation of what was kept, with `weights` saying "averaged" or "trained".
+        The evaluation of the weights that were kept. Its `weights` says "trained", or over how many checkpoints they
+        were averaged.
     """
     trained = _evaluation_of_training(trainer) or trainer.evaluate()
-    folders = last_checkpoints(trainer.args.output_dir, num_checkpoints, trainer.state.global_step)
+    step = trainer.state.global_step
+    folders = last_checkpoints(trainer.args.output_dir, num_checkpoints, step, step if _is_time_up(trainer) else None)
     folders = [folder for folder in folders if _is_intact(folder)]
     if len(folders) < 2:
         return {**trained, "weights": "trained"}
@@ -111,17 +130,23 @@ def _is_intact(checkpoint: str) -> bool:
 
 
 def load_weights(model: torch.nn.Module, weights: dict[str, torch.Tensor]) -> None:
-    """Put whole tensors into a model, sharded by FSDP2 or not. Tied weights may stand under one of their names."""
+    """Load full tensors into a model, sharded by FSDP2 or not. Of tied weights, one name is enough."""
     options = StateDictOptions(full_state_dict=True, strict=False)
     set_model_state_dict(model, dict(weights), options=options)  # a copy: torch puts shards into it
 
 
+def _is_time_up(trainer: Trainer) -> bool:
+    callbacks = trainer.callback_handler.callbacks
+    return any(isinstance(callback, TimeLimit) and callback.has_stopped for callback in callbacks)
+
+
 def _evaluation_of_training(trainer: Trainer) -> dict | None:
-    """The evaluation that training has already made of the weights at hand, if there is one."""
+    """Return the evaluation that training has already made of the current weights, if there is one."""
     state = trainer.state
-    has_best = trainer.args.load_best_model_at_end and state.best_model_checkpoint is not None
-    step = state.best_global_step if has_best else state.global_step
-    # of a resumed run, the evaluations before may have seen other data
+    step = state.global_step
+    if trainer.args.load_best_model_at_end and state.best_model_checkpoint is not None:
+        step = int(state.best_model_checkpoint.rpartition("-")[2])  # the best update itself may not have been saved
+    # in a resumed run, earlier evaluations may have used other data
     clock = next((c for c in trainer.callback_handler.callbacks if isinstance(c, TrainingTime)), None)
     for entry in reversed(state.log_history[clock.entries_before if clock else 0 :]):
         if entry["step"] == step and "eval_loss" in entry:

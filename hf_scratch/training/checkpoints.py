@@ -1,5 +1,5 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""A run's checkpoints: list them, choose the one to resume from, delete the old ones."""
+"""A run's checkpoints: list them, choose the one to resume from, compare it with the new run, delete the old ones."""
 
 import json
 import logging
@@ -8,9 +8,11 @@ import re
 import shutil
 import zipfile
 from pathlib import Path
+from typing import Any
 
 from safetensors import SafetensorError, safe_open
-from transformers import PreTrainedModel, TrainerState, TrainingArguments
+from transformers import PreTrainedConfig, PreTrainedModel, TrainerState, TrainingArguments
+from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from ..errors import UserError
@@ -18,9 +20,11 @@ from ..manifest import MANIFEST, DamagedFolderError, check_manifest
 
 logger = logging.getLogger(__name__)
 
+OPTIMIZER_PREFIXES = ("optimizer", "global_step")  # Trainer's and FSDP's file or folder; DeepSpeed's folder
+
 
 def numbered_checkpoints(output_dir: str | Path) -> list[Path]:
-    """The folders `checkpoint-N` of a run, whole or not, by ascending N."""
+    """Return the folders `checkpoint-N` of a run, whole or not, by ascending N."""
     if not Path(output_dir).is_dir():
         return []
     pattern = re.compile(rf"{PREFIX_CHECKPOINT_DIR}-(\d+)")
@@ -29,23 +33,31 @@ def numbered_checkpoints(output_dir: str | Path) -> list[Path]:
 
 
 def whole_checkpoints(output_dir: str | Path) -> list[Path]:
-    """The checkpoints of a run that were saved to their end (they have a manifest), by ascending step."""
+    """Return the checkpoints of a run that were saved completely (they have a manifest), by ascending update."""
     return [path for path in numbered_checkpoints(output_dir) if (path / MANIFEST).is_file()]
 
 
-def is_early(checkpoint: Path) -> bool:
-    """Whether a signal asked for this whole checkpoint, between two that `save_strategy` asks for."""
+def saved_facts(checkpoint: str | Path) -> dict[str, Any]:
+    """Return the facts in a checkpoint's manifest (see `write_manifest`); none where it is missing or damaged."""
     try:
-        return bool(json.loads((checkpoint / MANIFEST).read_text(encoding="utf-8"))["is_early"])
-    except (ValueError, KeyError, TypeError):  # a damaged manifest, or an older one
-        return False
+        facts = json.loads(Path(checkpoint, MANIFEST).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return facts if isinstance(facts, dict) else {}
+
+
+def is_early(checkpoint: str | Path) -> bool:
+    """Return whether this checkpoint was saved because the run was stopped, and `save_strategy` did not ask for it."""
+    return bool(saved_facts(checkpoint).get("is_early"))
 
 
 def delete_old_checkpoints(output_dir: str | Path, limit: int | None, best: str | None) -> None:
     """Keep the last `limit` whole checkpoints (None or 0: all) and the best one.
 
-    Those that a signal asked for do not count, and are deleted as soon as there is a later one.
+    Early checkpoints do not count, and are deleted as soon as there is a later checkpoint. Folders whose deletion was
+    interrupted are removed too.
     """
+    _delete_unfinished(output_dir)
     checkpoints = whole_checkpoints(output_dir)
     early = [folder for folder in checkpoints if is_early(folder)]
     regular = [folder for folder in checkpoints if folder not in early]
@@ -53,24 +65,47 @@ def delete_old_checkpoints(output_dir: str | Path, limit: int | None, best: str 
     old += regular[:-limit] if limit and limit > 0 else []
     for folder in old:
         if best is None or not os.path.isdir(best) or not os.path.samefile(folder, best):
-            if folder.is_symlink():
-                folder.unlink()
-                continue
-            (folder / MANIFEST).unlink()  # first, so that half a checkpoint never looks whole
-            shutil.rmtree(folder)
+            _delete(folder)
 
 
-def find_best_checkpoint(state: TrainerState, output_dir: str) -> None:
-    """Make `state`, of a run that is resumed, name its best checkpoint where it is now.
+def delete_early_checkpoints(output_dir: str | Path) -> None:
+    """Delete the early checkpoints of a run that has ended, and finish deletions that were interrupted."""
+    _delete_unfinished(output_dir)
+    for folder in whole_checkpoints(output_dir):
+        if is_early(folder):
+            _delete(folder)
 
-    Where that is gone or damaged, a warning names it, and the evaluations to come are compared with each other alone:
-    without this, the run would end with its last weights, and report the evaluation of the best.
+
+def _delete_unfinished(output_dir: str | Path) -> None:
+    for folder in Path(output_dir).glob(f".{PREFIX_CHECKPOINT_DIR}-*.deleted"):
+        shutil.rmtree(folder)
+
+
+def _delete(checkpoint: Path) -> None:
+    if checkpoint.is_symlink():
+        checkpoint.unlink()
+    else:  # renamed first, so that half a checkpoint never looks like a checkpoint
+        shutil.rmtree(checkpoint.rename(checkpoint.with_name(f".{checkpoint.name}.deleted")))
+
+
+def find_best_checkpoint(state: TrainerState, checkpoint: str, output_dir: str) -> None:
+    """Make `state` name the best checkpoint where it is now: the run's folder may have moved.
+
+    If that checkpoint is missing or damaged, a warning names it, and later evaluations are compared with each other
+    alone. Otherwise the run would end with its last weights, and report the evaluation of the best ones. If the best
+    update was never saved, `state` stays as it is.
+
+    Args:
+        state: the resumed run's, in which Trainer has removed the name of a folder that it did not find.
+        checkpoint: the folder that the run is resumed from.
+        output_dir: the run's folder.
     """
-    if state.best_global_step is None:
+    saved = TrainerState.load_from_json(os.path.join(checkpoint, TRAINER_STATE_NAME)).best_model_checkpoint
+    if saved is None:
         return
-    folder = Path(output_dir, f"{PREFIX_CHECKPOINT_DIR}-{state.best_global_step}")  # the run's folder may have moved
-    if not folder.is_dir() and state.best_model_checkpoint is not None:
-        folder = Path(state.best_model_checkpoint)
+    folder = Path(output_dir, Path(saved).name)
+    if not folder.is_dir():
+        folder = Path(saved)
     try:
         check_manifest(folder)
         problem = "" if folder.is_dir() else f"{folder} is missing"
@@ -78,21 +113,29 @@ def find_best_checkpoint(state: TrainerState, output_dir: str) -> None:
         problem = str(error)
     state.best_model_checkpoint = str(folder)
     if problem:
-        logger.warning(f"{problem}. It was the best checkpoint so far; the best of those to come is taken instead.")
+        logger.warning(f"{problem}. It was the best checkpoint so far; the best of the later ones replaces it.")
         state.best_metric = state.best_global_step = state.best_model_checkpoint = None
 
 
 def choose_checkpoint(args: TrainingArguments) -> str | None:
-    """The checkpoint to resume from, or None for a new run.
+    """Choose the checkpoint to resume from.
 
-    `args.resume_from_checkpoint` is None for a new run, which `output_dir` then has to be free for; "last" (or
-    "true") for the last whole checkpoint of `output_dir`; "auto" for the same, or a new run where there is none; or a
-    checkpoint's folder. Incomplete and damaged checkpoints after the last whole one are renamed `damaged-...` and
-    named in a warning.
+    Checkpoints after the last whole one, which are incomplete or damaged, are renamed `damaged-...` and named in a
+    warning.
+
+    Args:
+        args: its `resume_from_checkpoint` is one of these:
+            None: a new run. `output_dir` must be new or empty.
+            "last" or "true": the last whole checkpoint of `output_dir`.
+            "auto": the same, or a new run if there is none.
+            a path: that checkpoint.
+
+    Returns:
+        The checkpoint's folder, or None for a new run.
 
     Raises:
-        UserError: `output_dir` holds another run; there is nothing to resume; a file of the checkpoint is missing or
-            is not what was saved; or it was written by another number of processes with another batch.
+        UserError: `output_dir` holds another run; there is nothing to resume from; a file of the checkpoint is missing
+            or is not what was saved; or its updates had another number of rows.
     """
     output_dir, wanted = args.output_dir, str(args.resume_from_checkpoint or "false")
     if wanted.lower() == "false":
@@ -107,8 +150,9 @@ def choose_checkpoint(args: TrainingArguments) -> str | None:
             damaged = sorted(path.name for path in Path(output_dir).glob(f"damaged-{PREFIX_CHECKPOINT_DIR}-*"))
             found = f" ({', '.join(damaged)} cannot be used)" if damaged else ""
             raise UserError(
-                f"There is no whole checkpoint in `output_dir` ({output_dir}) to resume from{found}. Start again in "
-                "another folder, or with `--resume_from_checkpoint` and the path of a checkpoint elsewhere."
+                f"There is no whole checkpoint in `output_dir` ({output_dir}) to resume from{found}. Leave out "
+                "`--resume_from_checkpoint` and start again in another folder, or in this one after emptying it; or "
+                "name a checkpoint elsewhere."
             )
         checkpoint, facts = last
     else:
@@ -118,14 +162,17 @@ def choose_checkpoint(args: TrainingArguments) -> str | None:
 
 
 def check_output_dir(output_dir: str, *ignored: str) -> None:
-    """Raise UserError unless `output_dir` is new or empty. Hidden files and names that begin as `ignored` do not
-    count.
+    """Raise UserError unless `output_dir` is new or empty.
+
+    Args:
+        output_dir: the folder.
+        ignored: prefixes of names that do not count. Hidden files do not count either.
     """
     if os.path.isdir(output_dir) and any(not name.startswith((".", *ignored)) for name in os.listdir(output_dir)):
-        raise UserError(
-            f"`output_dir` ({output_dir}) is not empty: another run may be in it. Choose another folder, or go on "
-            "with that run by `--resume_from_checkpoint last`."
-        )
+        advice = "It has no whole checkpoint to resume from. Choose another folder, or empty this one."
+        if whole_checkpoints(output_dir):
+            advice = "Choose another folder, or continue that run with `--resume_from_checkpoint last`."
+        raise UserError(f"`output_dir` ({output_dir}) is not empty: another run may be in it. {advice}")
 
 
 def _last_whole_checkpoint(output_dir: str) -> tuple[Path, dict] | None:
@@ -143,7 +190,7 @@ def _last_whole_checkpoint(output_dir: str) -> tuple[Path, dict] | None:
         moved = checkpoint.with_name(f"damaged-{checkpoint.name}")
         shutil.rmtree(moved, ignore_errors=True)
         checkpoint.rename(moved)
-        logger.warning(f"{problem}. It is now {moved}; the checkpoint before it is taken.")
+        logger.warning(f"{problem}. It is now {moved}; the checkpoint before it is used.")
     return None
 
 
@@ -191,17 +238,18 @@ def _step(checkpoint: Path) -> int:
 
 
 def _check_resumable(checkpoint: Path, facts: dict, args: TrainingArguments) -> None:
-    """Raise UserError where Trainer would go on without a part of the state, or with other batches."""
+    """Raise UserError where Trainer would silently continue without a part of the state, or with other batches."""
     names = [path.name for path in checkpoint.iterdir()]
     for part, prefixes in {
         "weights": ("model", "pytorch_model", "adapter_model", "global_step"),
-        "optimizer.pt": ("optimizer", "global_step"),
+        "optimizer.pt": OPTIMIZER_PREFIXES,
         "scheduler.pt": ("scheduler", "global_step"),
         "trainer_state.json": ("trainer_state.json",),
         "rng_state.pth": ("rng_state",),
     }.items():
         if not any(name.startswith(prefixes) for name in names):
-            raise UserError(f"{checkpoint} has no {part}: training cannot go on from it.")
+            advice = " `save_only_model` keeps the weights alone." if part == "optimizer.pt" else ""
+            raise UserError(f"{checkpoint} has no {part}: training cannot go on from it.{advice}")
     _check_same_rows(checkpoint, facts, args)
 
 
@@ -218,21 +266,21 @@ def _check_same_rows(checkpoint: Path, facts: dict, args: TrainingArguments) -> 
     if rows_saved not in (None, rows_now) and not args.ignore_data_skip:
         raise UserError(
             f"{checkpoint} was saved with {rows_saved} rows per update ({saved} processes), and this run has "
-            f"{rows_now} ({now}): it would go on at other rows. Make processes, `per_device_train_batch_size` and "
-            f"`gradient_accumulation_steps` multiply to {rows_saved}; or start anew, `--model_name_or_path` naming "
-            "the checkpoint."
+            f"{rows_now} ({now}): it would go on at other rows. Choose processes, `per_device_train_batch_size` and "
+            f"`gradient_accumulation_steps` whose product is {rows_saved}; or start a new run with "
+            "`--model_name_or_path` and the path of the checkpoint."
         )
     if saved != now:
         logger.warning(
-            f"{checkpoint} was saved by {saved} processes and this run has {now}: its updates see the same rows, but "
-            "dropout draws other numbers."
+            f"{checkpoint} was saved by {saved} processes and this run has {now}. Its updates see the same rows, but "
+            "dropout draws other random numbers."
         )
 
 
 def check_same_weights(model: PreTrainedModel, checkpoint: str) -> None:
     """Raise UserError where the checkpoint holds other weights, or other shapes, than `model` has.
 
-    Trainer would load what fits and leave the rest as it was initialised.
+    Trainer would load the weights that fit, and leave the others at their random start.
     """
     weights = Path(checkpoint, "model.safetensors")
     if not weights.is_file():  # sharded: loaded by accelerate, which compares by itself
@@ -247,5 +295,34 @@ def check_same_weights(model: PreTrainedModel, checkpoint: str) -> None:
         name = different[0]
         raise UserError(
             f"{checkpoint} holds the weights of another model: {name} is {saved.get(name, 'missing')} there and "
-            f"{shapes.get(name, 'missing')} here. Resume with the recipe and the `config_overrides` it was begun with."
+            f"{shapes.get(name, 'missing')} here. Resume with the recipe and `config_overrides` of the run's start."
+        )
+
+
+# what a saved config has that its model did not have, or that does not change what the model computes
+UNCOMPARED_FIELDS = {"_name_or_path", "architectures", "auto_map", "dtype", "transformers_version", "use_cache"}
+
+
+def check_same_config(config: PreTrainedConfig, checkpoint: str | Path) -> None:
+    """Raise UserError where the checkpoint's config is not the model's, though its weights may fit.
+
+    Another number of heads or dropout, for example, makes another model of the same weights.
+    """
+    path = Path(checkpoint, "config.json")
+    if not path.is_file():  # an adapter's checkpoint
+        return
+    saved = json.loads(path.read_text(encoding="utf-8"))
+    if saved.get("model_type") == config.model_type:
+        saved = json.loads(type(config).from_dict(saved).to_json_string(use_diff=False))
+    now = json.loads(config.to_json_string(use_diff=False))
+    names = sorted((saved.keys() | now.keys()) - UNCOMPARED_FIELDS)
+    different = [name for name in names if saved.get(name) != now.get(name)]
+    if different:
+        before, after = (
+            ", ".join(f"`{name}` {config.get(name)!r}" for name in different[:4]) for config in (saved, now)
+        )
+        raise UserError(
+            f"{checkpoint} was saved with {before} in the model's config, and this run has {after}. Resume with the "
+            "options that the run was begun with; or start a new run with `--model_name_or_path` and the path of the "
+            "checkpoint."
         )

@@ -1,5 +1,5 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""A training run's folder: one run at a time, an orderly end when it is stopped, and a way to go on."""
+"""A training run's folder: one run at a time, an orderly end when it is stopped, and the command that resumes it."""
 
 import errno
 import os
@@ -19,7 +19,7 @@ from tqdm.auto import tqdm
 from transformers import TrainingArguments
 
 from ..errors import UserError
-from .checkpoints import choose_checkpoint, whole_checkpoints
+from .checkpoints import OPTIMIZER_PREFIXES, choose_checkpoint, whole_checkpoints
 
 LOCK = ".lock"
 T = TypeVar("T")
@@ -31,9 +31,9 @@ class Terminated(SystemExit):
 
 @contextmanager
 def open_run(args: TrainingArguments) -> Iterator[str | None]:
-    """Hold `args.output_dir` for this run alone, and give the checkpoint to resume from, the same on all processes.
+    """Lock `args.output_dir` for this run, and give all processes the checkpoint to resume from.
 
-    The folder is held by a file lock, which ends with the process however it ends. A folder that the run created is
+    A file lock holds the folder; the system releases it however the process ends. A folder that the run created is
     removed again if nothing was written into it.
 
     Yields:
@@ -42,7 +42,7 @@ def open_run(args: TrainingArguments) -> Iterator[str | None]:
     Raises:
         UserError: another run holds the folder; `args.resume_from_checkpoint` does not fit what is in it (see
             `choose_checkpoint`), or holds code; or the disk became full during the run.
-        SystemExit: 143 after SIGTERM, 130 after Ctrl-C. The command to go on is printed.
+        SystemExit: 143 after SIGTERM, 130 after Ctrl-C. The command that resumes the run is printed.
     """
     with ExitStack() as stack:
         stack.enter_context(_exit_on_sigterm())
@@ -51,7 +51,7 @@ def open_run(args: TrainingArguments) -> Iterator[str | None]:
             yield checkpoint
         except (KeyboardInterrupt, Terminated) as stop:
             if PartialState().is_main_process:
-                tqdm.write(how_to_go_on(args.output_dir), file=sys.stderr)  # beside the progress bar
+                tqdm.write(how_to_go_on(args.output_dir), file=sys.stderr)  # does not break the progress bar
             raise SystemExit(128 + (signal.SIGTERM if isinstance(stop, Terminated) else signal.SIGINT)) from None
         except pickle.UnpicklingError:  # torch's own message advises to run the code
             raise UserError(
@@ -66,7 +66,7 @@ def open_run(args: TrainingArguments) -> Iterator[str | None]:
 
 
 def on_main_process(make: Callable[[], T]) -> T:
-    """Call `make` on the main process alone, and give each process its result, or raise its exception on each."""
+    """Call `make` on the main process alone. Each process gets its result, or raises its exception."""
     outcome = [None, None]
     if PartialState().is_main_process:
         try:
@@ -97,7 +97,7 @@ def _claim(args: TrainingArguments, stack: ExitStack) -> str | None:
 
 
 def _remove_lock(file: str) -> None:
-    with suppress(FileNotFoundError):  # somebody took it for a stale one
+    with suppress(FileNotFoundError):  # a user may have removed it as stale
         os.remove(file)
 
 
@@ -108,7 +108,7 @@ def _remove_if_empty(folder: str) -> None:
 
 @contextmanager
 def _exit_on_sigterm() -> Iterator[None]:
-    """SIGTERM raises an exception, so that what holds a folder lets go of it."""
+    """Turn SIGTERM into an exception, so that locks are released."""
     if threading.current_thread() is not threading.main_thread():  # only the main thread may set handlers
         yield
         return
@@ -124,10 +124,15 @@ def _exit_on_sigterm() -> Iterator[None]:
 
 
 def how_to_go_on(output_dir: str) -> str:
-    """A sentence with the last whole checkpoint of `output_dir` and the command that resumes from it."""
+    """Return a sentence that names the last whole checkpoint of `output_dir`, and the command that resumes from it."""
     checkpoints = whole_checkpoints(output_dir)
     if not checkpoints:
-        return f"There is no whole checkpoint in {output_dir} yet: start again."
+        return f"There is no whole checkpoint in {output_dir} yet: empty the folder and start again."
+    if not any(path.name.startswith(OPTIMIZER_PREFIXES) for path in checkpoints[-1].iterdir()):
+        return (
+            f"{checkpoints[-1]} has no optimiser state (`save_only_model`), so this run cannot be resumed. A new run "
+            "can start from its weights, with `--model_name_or_path`."
+        )
     words = [sys.argv[0]]
     skip = False
     for word in sys.argv[1:]:
@@ -141,9 +146,10 @@ def how_to_go_on(output_dir: str) -> str:
 
 
 def is_disk_full(error: BaseException) -> bool:
-    """Whether `error`, or an exception it came from, says that there is no space left.
+    """Return whether `error`, or an exception that caused it, says that there is no space left.
 
-    Rust's messages (safetensors) give the error number as text. torch's file writer only says that it failed.
+    safetensors, which is written in Rust, gives the error number as text. torch's file writer only says that it
+    failed.
     """
     seen = set()
     while error is not None and id(error) not in seen:
