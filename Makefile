@@ -46,9 +46,10 @@ test-min: .venv-min/.installed  ## the test suite on the lowest supported transf
 		'transformers~=$(LOWEST).0' --editable '.[dev,demo,export]'
 	touch $@
 
-lint: setup  ## check style and formatting
+lint: setup  ## check style, formatting and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/ty check
 
 # recomputes every figure of the model cards and results tables, and fails if one differs; WRITE=1 writes them
 results: setup  ## recompute every figure of the cards and results tables; WRITE=1 writes them

@@ -19,7 +19,7 @@ import functools
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -38,7 +38,7 @@ class UserError(ValueError):
 
 
 @contextmanager
-def preparation() -> Iterator[None]:
+def preparation() -> Generator[None]:
     """Turn the errors that arguments, data, models and tokenizers cause into `UserError`.
 
     It also works as a decorator.

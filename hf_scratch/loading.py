@@ -8,6 +8,7 @@ import json
 import logging
 import os
 from pathlib import Path
+from typing import Any
 
 from safetensors import SafetensorError, safe_open
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
@@ -127,7 +128,8 @@ def load_tokenizer(path: str | Path, **kwargs) -> PreTrainedTokenizerBase:
             raise UserError(f"{folder!r} holds no tokenizer: there is no tokenizer.json in it.")
     found = folder or str(path)
     try:
-        return AutoTokenizer.from_pretrained(found, **kwargs)
+        tokenizer: Any = AutoTokenizer.from_pretrained(found, **kwargs)  # annotated as None without tokenizers
+        return tokenizer
     except (ValueError, OSError, ImportError):
         raise
     except Exception as error:  # tokenizers raises Exception itself, transformers whatever a wrong file leads to

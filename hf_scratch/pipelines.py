@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from torch.utils.data import Dataset, IterableDataset, Subset
-from transformers import AutoModelForSeq2SeqLM, Pipeline, pipelines
+from transformers import AutoModelForSeq2SeqLM, Pipeline, PreTrainedTokenizerBase, pipelines
 
 
 class TranslationPipeline(Pipeline):
@@ -42,6 +42,7 @@ class TranslationPipeline(Pipeline):
     _load_image_processor = False
     _load_feature_extractor = False
     _load_tokenizer = True
+    tokenizer: PreTrainedTokenizerBase
 
     def __call__(self, inputs: str | Iterable[str], **kwargs) -> list[dict[str, str]] | Iterator[dict[str, str]]:
         if isinstance(inputs, Iterator | IterableDataset):
@@ -73,7 +74,8 @@ class TranslationPipeline(Pipeline):
         if inputs:
             self._check_lengths(inputs, truncation, 0)
             order = sorted(range(len(inputs)), key=lambda i: len(inputs[i]))
-            yield from zip(order, super().__call__(Subset(inputs, order), **kwargs), strict=True)
+            shortest_first = Subset(inputs, order)  # ty: ignore[invalid-argument-type]  # a list serves as a Dataset
+            yield from zip(order, super().__call__(shortest_first, **kwargs), strict=True)
 
     def _truncation(self, kwargs: dict[str, Any]) -> bool:
         return _truncates(kwargs.get("truncation", self._preprocess_params.get("truncation", False)))
@@ -123,7 +125,8 @@ class TranslationPipeline(Pipeline):
 
     def _forward(self, model_inputs, **generate_kwargs):
         # generate() returns (batch * num_return_sequences, length); transformers takes a batch apart by its first axis
-        output_ids = self.model.generate(**model_inputs, **generate_kwargs)
+        # models with a head have `generate`, which PreTrainedModel does not annotate
+        output_ids = self.model.generate(**model_inputs, **generate_kwargs)  # ty: ignore[not-callable]
         output_ids = getattr(output_ids, "sequences", output_ids)  # with `return_dict_in_generate`
         return {"output_ids": output_ids.view(model_inputs["input_ids"].shape[0], -1, output_ids.shape[-1])}
 
@@ -134,9 +137,15 @@ class TranslationPipeline(Pipeline):
 
 
 class _CheckedDataset(Dataset):
-    """A dataset whose texts are checked when they are read, so that an error names the row."""
+    """A dataset whose texts are checked when they are read, so that an error names the row.
 
-    def __init__(self, rows: Dataset, pipeline: TranslationPipeline, truncation: bool):
+    Args:
+        rows: a torch Dataset of strings with a length.
+        pipeline: checks them.
+        truncation: whether long texts will be cut.
+    """
+
+    def __init__(self, rows: Any, pipeline: TranslationPipeline, truncation: bool):
         self.rows, self.pipeline, self.truncation = rows, pipeline, truncation
 
     def __len__(self) -> int:

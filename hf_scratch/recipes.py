@@ -158,13 +158,13 @@ def convert_value(action: Action, value: Any) -> Any:
 def _convert_word(action: Action, value: Any) -> Any:
     if action.type is int and isinstance(value, float) and value.is_integer():
         value = int(value)
-    kind = action.type or str
+    kind = action.type if callable(action.type) else str
     try:
         converted = kind(str(value))
     except (ValueError, TypeError, ArgumentTypeError) as error:
         wanted = {"int": "a whole number", "float": "a number", "string_to_bool": "true or false"}
-        wanted = wanted.get(kind.__name__, kind.__name__)
-        raise ValueError(f"`{action.dest}` must be {wanted}, got {value!r:.80}") from error
+        name = getattr(kind, "__name__", str(kind))
+        raise ValueError(f"`{action.dest}` must be {wanted.get(name, name)}, got {value!r:.80}") from error
     if action.choices is not None and converted not in action.choices:
         choices = ", ".join(str(choice) for choice in action.choices)
         raise ValueError(f"`{action.dest}` must be one of {choices}; got {value!r:.80}")

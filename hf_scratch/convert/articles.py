@@ -13,6 +13,7 @@ import torch
 from transformers import AttentionInterface, GenerationConfig, PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
+from ..models.configuration_scratch_transformer import ScratchTransformerConfig
 from ..models.modeling_scratch_gpt import ScratchGPTForCausalLM, ScratchGPTModel
 from ..models.modeling_scratch_transformer import ScratchTransformerForConditionalGeneration
 from .presets import make_preset
@@ -307,10 +308,13 @@ def from_article(source: str, state_dict: Mapping[str, torch.Tensor], **hyperpar
     state = read_weights(reader, config)
     reader.check(source)
 
-    model_class = ScratchTransformerForConditionalGeneration if config.is_encoder_decoder else ScratchGPTForCausalLM
-    if source == "tinystories-notes" and "lm_head.weight" not in state:
-        model_class = ScratchGPTModel
-    model = model_class(config).to(next(iter(state.values())).dtype)
+    if isinstance(config, ScratchTransformerConfig):
+        model = ScratchTransformerForConditionalGeneration(config)
+    elif source == "tinystories-notes" and "lm_head.weight" not in state:
+        model = ScratchGPTModel(config)
+    else:
+        model = ScratchGPTForCausalLM(config)
+    model = model.to(next(iter(state.values())).dtype)
     fresh, _ = model.load_state_dict(state, strict=False)
     if fresh:
         logger.warning(

@@ -2,6 +2,7 @@
 """Convert GPT-2 to a ScratchGPT and back. Both directions keep the function, weight by weight."""
 
 import os
+from typing import Any
 
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
@@ -59,7 +60,7 @@ def from_gpt2(model: GPT2LMHeadModel | str | os.PathLike) -> ScratchGPTForCausal
             have, such as an adapter's.
     """
     if isinstance(model, (str, os.PathLike)):
-        model = load(GPT2LMHeadModel, model)
+        return from_gpt2(load(GPT2LMHeadModel, model))
     require_head(model, GPT2LMHeadModel)
     gpt2 = model.config
     require_fields(gpt2, {"add_cross_attention": (False, "a ScratchGPT has no cross-attention")})
@@ -69,7 +70,8 @@ def from_gpt2(model: GPT2LMHeadModel | str | os.PathLike) -> ScratchGPTForCausal
     weights, state = model.state_dict(), {}
     for ours, theirs in OUTSIDE_THE_BLOCKS.items():
         state[ours] = take(weights, theirs)
-    for i, block in enumerate(model.transformer.h):
+    blocks: Any = model.transformer.h  # a ModuleList does not say what it holds
+    for i, block in enumerate(blocks):
         # exactly 1 for the published GPT-2s, so their weights stay bit-identical
         scale = block.attn.scaling / config.head_dim**-0.5
         for kind in ("weight", "bias"):

@@ -20,6 +20,7 @@ from .shared import build, is_tied, load, require_fields, require_head, take, wi
 # fields with the same names and values; activations have the names of transformers' ACT2FN
 CONFIG = (
     "vocab_size",
+    "decoder_vocab_size",
     "d_model",
     "encoder_layers",
     "decoder_layers",
@@ -74,7 +75,7 @@ def from_marian(model: MarianMTModel | str | os.PathLike) -> ScratchTransformerF
             an adapter's.
     """
     if isinstance(model, (str, os.PathLike)):
-        model = load(MarianMTModel, model)
+        return from_marian(load(MarianMTModel, model))
     require_head(model, MarianMTModel)
     weights = model.state_dict()
     bias = take(weights, "final_logits_bias").flatten()
@@ -82,7 +83,6 @@ def from_marian(model: MarianMTModel | str | os.PathLike) -> ScratchTransformerF
         weights.pop(f"model.{name}.weight", None)  # the embeddings under another name, and tables without parameters
     config = ScratchTransformerConfig(
         **{name: getattr(model.config, name) for name in CONFIG},
-        decoder_vocab_size=model.config.decoder_vocab_size,
         share_encoder_decoder_embeddings=shares_embeddings(model),
         tie_word_embeddings=is_tied(model),
         lm_head_bias=bool(bias.any()),
@@ -114,7 +114,7 @@ def to_marian(model: ScratchTransformerForConditionalGeneration) -> MarianMTMode
     """
     require_head(model, ScratchTransformerForConditionalGeneration)
     ours = model.config
-    needed = {
+    needed: dict[str, tuple[object, str]] = {
         "norm_first": (False, "Marian is post-norm"),
         "position_embedding_type": ("sinusoidal", "Marian's positions are sinusoidal"),
         "layer_norm_eps": (1e-5, "Marian's epsilon is fixed"),
@@ -129,7 +129,6 @@ def to_marian(model: ScratchTransformerForConditionalGeneration) -> MarianMTMode
     share = shares_embeddings(model) and is_tied(model)
     config = MarianConfig(
         **{name: getattr(ours, name) for name in CONFIG},
-        decoder_vocab_size=ours.decoder_vocab_size,
         share_encoder_decoder_embeddings=share,
         tie_word_embeddings=is_tied(model),
         forced_eos_token_id=model.generation_config.forced_eos_token_id,

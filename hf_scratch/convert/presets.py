@@ -8,7 +8,7 @@ fields to the training scripts, for recipes with a `preset`.
 """
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from huggingface_hub.errors import StrictDataclassError
@@ -16,6 +16,9 @@ from transformers import PreTrainedConfig
 
 from ..models.configuration_scratch_gpt import ScratchGPTConfig
 from ..models.configuration_scratch_transformer import ScratchTransformerConfig
+
+# of an article's model
+Config = ScratchGPTConfig | ScratchTransformerConfig
 
 
 def gpt_playground(n_layer: int, n_head: int, embedding_dim: int, vocab_size: int, block_size: int) -> dict[str, Any]:
@@ -145,7 +148,7 @@ def _seq2seq(vocab_size, d_model, heads, num_layers, inner, max_len, dropout, pa
     }
 
 
-PRESETS = {
+PRESETS: dict[str, tuple[type[Config], Callable[..., dict[str, Any]]]] = {
     "gpt-playground": (ScratchGPTConfig, gpt_playground),
     "annotated-seq2seq": (ScratchTransformerConfig, annotated_seq2seq),
     "gelu-seq2seq": (ScratchTransformerConfig, gelu_seq2seq),
@@ -157,7 +160,7 @@ PRESETS = {
 TRAINING_DECIDES = ("vocab_size", "vocab_enc", "vocab_dec", "pad_id", "block_size", "seq_length")
 
 
-def make_preset(name: str, **hyperparameters) -> PreTrainedConfig:
+def make_preset(name: str, **hyperparameters) -> Config:
     """The configuration of an article's model.
 
     Args:

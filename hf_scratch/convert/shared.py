@@ -4,6 +4,7 @@
 import copy
 import os
 import pickle
+from typing import Any, TypeVar
 
 import torch
 from safetensors import SafetensorError
@@ -12,8 +13,10 @@ from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 
 from ..models.generation import ScratchGenerationMixin
 
+Model = TypeVar("Model", bound=PreTrainedModel)
 
-def load(model_class: type[PreTrainedModel], path: str | os.PathLike) -> PreTrainedModel:
+
+def load(model_class: type[Model], path: str | os.PathLike) -> Model:
     """Load a model from a folder or the Hub, with all of its weights.
 
     Args:
@@ -29,10 +32,11 @@ def load(model_class: type[PreTrainedModel], path: str | os.PathLike) -> PreTrai
     except (OSError, ValueError) as error:
         problem = str(error).splitlines()[0]
         raise ValueError(f"{str(path)!r} is neither a folder with a model nor a readable Hub id: {problem}") from error
-    if model_type != model_class.config_class.model_type:
-        raise ValueError(f"{str(path)!r} holds a {model_type}, not a {model_class.config_class.model_type}.")
+    if model_type != (wanted := _model_type(model_class)):
+        raise ValueError(f"{str(path)!r} holds a {model_type}, not a {wanted}.")
     try:
-        model, info = model_class.from_pretrained(path, output_loading_info=True)
+        loaded: Any = model_class.from_pretrained(path, output_loading_info=True)
+        model, info = loaded  # a pair, unlike transformers' annotation
     except (SafetensorError, pickle.UnpicklingError):  # torch's own message recommends running a pickle's code
         raise ValueError(
             f"The weights in {str(path)!r} are damaged, or a pickle that holds more than tensors."
@@ -51,8 +55,12 @@ def require_head(model: PreTrainedModel, model_class: type[PreTrainedModel]) -> 
     The class itself may come from another module, for example one loaded with `trust_remote_code=True`.
     """
     model_type = getattr(getattr(model, "config", None), "model_type", None)
-    if model_type != model_class.config_class.model_type or not hasattr(model, "lm_head"):
+    if model_type != _model_type(model_class) or not hasattr(model, "lm_head"):
         raise ValueError(f"A {model_class.__name__} can be converted, but this is a {type(model).__name__}.")
+
+
+def _model_type(model_class: type[PreTrainedModel]) -> str | None:
+    return getattr(model_class.config_class, "model_type", None)
 
 
 def require_fields(config: PreTrainedConfig, needed: dict[str, tuple[object, str]]) -> None:
@@ -72,8 +80,10 @@ def is_tied(model: PreTrainedModel) -> bool:
 
     `tie_word_embeddings` alone does not tell: loading may have kept two different weights.
     """
-    embedding = (model.get_decoder() if model.config.is_encoder_decoder else model).get_input_embeddings().weight
-    return model.config.tie_word_embeddings and torch.equal(model.lm_head.weight, embedding)
+    decoder: Any = model.get_decoder() if model.config.is_encoder_decoder else model
+    return model.config.tie_word_embeddings and torch.equal(
+        model.lm_head.weight, decoder.get_input_embeddings().weight
+    )
 
 
 def with_all_biases(model: PreTrainedModel) -> dict[str, torch.Tensor]:
@@ -93,12 +103,12 @@ def take(weights: dict[str, torch.Tensor], name: str) -> torch.Tensor:
 
 
 def build(
-    model_class: type[PreTrainedModel],
+    model_class: type[Model],
     config: PreTrainedConfig,
     state: dict[str, torch.Tensor],
     left: dict[str, torch.Tensor],
     source: PreTrainedModel,
-) -> PreTrainedModel:
+) -> Model:
     """Build the converted model, in evaluation mode.
 
     Args:

@@ -92,9 +92,11 @@ def make_multiplication(digits: int = 2, held_out: int = 500, seed: int = 0) -> 
 
 def _split(rows: list[dict], held_out: int) -> DatasetDict:
     return DatasetDict(
-        train=Dataset.from_list(rows[2 * held_out :]),
-        validation=Dataset.from_list(rows[:held_out]),
-        test=Dataset.from_list(rows[held_out : 2 * held_out]),
+        {
+            "train": Dataset.from_list(rows[2 * held_out :]),
+            "validation": Dataset.from_list(rows[:held_out]),
+            "test": Dataset.from_list(rows[held_out : 2 * held_out]),
+        }
     )
 
 

@@ -34,10 +34,10 @@ def load_splits(
     """
     files = {"train": train_file, "validation": validation_file, "test": test_file}
     files = {split: file for split, file in files.items() if file is not None}
-    if (dataset_name is None) == (not files):
-        raise ValueError("Give either `dataset_name`, or `train_file`, `validation_file` and `test_file`.")
-    if files:
+    if files and dataset_name is None:
         splits = load_files(files, cache_dir)
+    elif files or dataset_name is None:
+        raise ValueError("Give either `dataset_name`, or `train_file`, `validation_file` and `test_file`.")
     elif not dataset_name.strip():
         raise ValueError("`dataset_name` is empty.")
     elif dataset_name.startswith("embedded:"):
@@ -50,7 +50,7 @@ def load_splits(
         splits = load_dataset(dataset_name, dataset_config_name, cache_dir=cache_dir)
     for split, rows in splits.items():
         if len(rows) == 0:
-            raise ValueError(f"The split {split!r} of {dataset_name or files[split]} has no rows.")
+            raise ValueError(f"The split {split!r} of {dataset_name or files[str(split)]} has no rows.")
     return splits
 
 
@@ -74,7 +74,7 @@ def load_from_arguments(args, cache_dir: str | None = None) -> DatasetDict:
         cache_dir,
     )
     if "train" not in splits:
-        raise ValueError(f"There is no training data: the splits are {', '.join(splits)}.")
+        raise ValueError(f"There is no training data: the splits are {', '.join(map(str, splits))}.")
     limits = {"train": args.max_train_samples, "validation": args.max_eval_samples, "test": args.max_predict_samples}
     return DatasetDict({split: take_first(rows, limits.get(split)) for split, rows in splits.items()})
 

@@ -197,9 +197,9 @@ class PairsWithBPEDropout(torch.utils.data.Dataset):
     def __len__(self) -> int:
         return len(self.pairs)
 
-    def __getitem__(self, key: int | str):
+    def __getitem__(self, index: int | str):
         """A row by its index, or by its name a column, which is without dropout."""
-        return self.encoded[key] if isinstance(key, str) else self.__getitems__([key])[0]
+        return self.encoded[index] if isinstance(index, str) else self.__getitems__([index])[0]
 
     def __getitems__(self, indices: list[int]) -> list[dict]:
         """Several rows at once: torch's loader asks for a batch."""

@@ -5,7 +5,8 @@ import random
 from collections.abc import Iterator, Sequence
 
 import torch
-from torch.utils.data import Sampler
+from torch.utils.data import RandomSampler, Sampler
+from transformers.trainer_pt_utils import LengthGroupedSampler
 
 
 class TokenBudgetBatchSampler(Sampler[list[int]]):
@@ -76,11 +77,11 @@ class SeededSampler(Sampler[int]):
     With torch's global random numbers, the order would differ after resuming, and between processes.
 
     Args:
-        sampler: has the attribute `generator`, as torch's `RandomSampler`.
+        sampler: draws from its attribute `generator`.
         seed: decides the order, together with the epoch.
     """
 
-    def __init__(self, sampler: Sampler, seed: int):
+    def __init__(self, sampler: RandomSampler | LengthGroupedSampler, seed: int):
         self.sampler, self.seed, self.epoch = sampler, seed, 0
 
     def set_epoch(self, epoch: int) -> None:

@@ -8,7 +8,7 @@ import torch
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel
 
-from .metrics import BitsPerByte
+from .metrics import BitsPerByte, compute_metric
 
 
 def choose_windows(config, block_size: int | None, stride: int | None) -> tuple[int, int]:
@@ -95,7 +95,7 @@ def evaluate_language_model(
         for (text, _, count), row in zip(batch, losses.view(targets.shape).double().sum(-1).tolist(), strict=True):
             nats[text] += row
             tokens += count
-    result = BitsPerByte().compute(predictions=nats, references=list(texts), tokens=tokens)
+    result = compute_metric(BitsPerByte(), nats, list(texts), tokens=tokens)
     seconds = time.perf_counter() - start
     return {key: result[key] for key in ("loss", "perplexity", "bits_per_byte")} | {
         "tokens": tokens,
@@ -149,7 +149,9 @@ def evaluate_answers(
         rows = slice(begin, begin + batch_size)
         inputs = tokenizer(questions[rows], padding=True, padding_side="left", return_tensors="pt").to(model.device)
         longest = max(len(ids) for ids in tokenizer(list(texts[rows]))["input_ids"])
-        output = model.generate(**inputs, do_sample=False, max_new_tokens=longest - inputs["input_ids"].shape[1] + 1)
+        max_new_tokens = longest - inputs["input_ids"].shape[1] + 1
+        # models with a head have `generate`, which PreTrainedModel does not annotate
+        output = model.generate(**inputs, do_sample=False, max_new_tokens=max_new_tokens)  # ty: ignore[not-callable]
         decoded = tokenizer.batch_decode(output, skip_special_tokens=True)
         right += sum(answer == text for answer, text in zip(decoded, texts[rows], strict=True))
     return {"accuracy": right / len(texts), "answers": len(texts)}

@@ -5,6 +5,7 @@
 """
 
 import math
+from collections.abc import Sequence
 from importlib.metadata import version
 
 import datasets
@@ -25,7 +26,7 @@ class _SentenceMetric(evaluate.Metric):
 
     def _info(self):
         return evaluate.MetricInfo(
-            description=self.__doc__,
+            description=self.__doc__ or "",
             citation=self.citation_text,
             inputs_description="predictions: strings; references: a list of strings per prediction.",
             features=_SENTENCES,
@@ -111,6 +112,18 @@ class BitsPerByte(evaluate.Metric):
         size = sum(len(text.encode()) for text in references)
         loss = nats / tokens
         return {"bits_per_byte": nats / math.log(2) / size, "loss": loss, "perplexity": math.exp(loss)}
+
+
+def compute_metric(metric: evaluate.Metric, predictions: Sequence, references: Sequence, **options) -> dict:
+    """The result of a metric; `options` are those of its `_compute`.
+
+    Raises:
+        RuntimeError: the metric was made for several processes, and this is not the one that gets the result.
+    """
+    result = metric.compute(predictions=predictions, references=references, **options)
+    if result is None:
+        raise RuntimeError("The metric's result is on the process with `process_id` 0.")
+    return result
 
 
 def _transpose(references: list[list[str]]) -> list[list[str]]:

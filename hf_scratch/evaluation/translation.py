@@ -9,7 +9,7 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedModel
 
 from ..pipelines import TranslationPipeline
-from .metrics import ChrF, SacreBleu
+from .metrics import ChrF, SacreBleu, compute_metric
 
 
 def evaluate_translation(
@@ -66,13 +66,13 @@ def score_translations(hypotheses: Sequence[str], references: Sequence[str], lan
         (lower-cased, Moses' tokens, as in papers on Multi30k). Each has its "..._signature".
     """
     wrapped = [[reference] for reference in references]
-    bleu = SacreBleu().compute(predictions=hypotheses, references=wrapped)
-    bleu_lc = SacreBleu().compute(predictions=hypotheses, references=wrapped, lowercase=True)
-    chrf = ChrF().compute(predictions=hypotheses, references=wrapped)
+    bleu = compute_metric(SacreBleu(), hypotheses, wrapped)
+    bleu_lc = compute_metric(SacreBleu(), hypotheses, wrapped, lowercase=True)
+    chrf = compute_metric(ChrF(), hypotheses, wrapped)
     moses = {}
     if language is not None:
         options = {"tokenize": "moses", "lowercase": True, "language": language}
-        result = SacreBleu().compute(predictions=hypotheses, references=wrapped, **options)
+        result = compute_metric(SacreBleu(), hypotheses, wrapped, **options)
         moses = {"bleu_moses": result["score"], "bleu_moses_signature": result["signature"]}
     return {
         "bleu": bleu["score"],

@@ -7,9 +7,11 @@ import pickle
 import shutil
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager, suppress
+from logging import LogRecord, getLogger
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -21,7 +23,7 @@ from transformers.utils import logging
 
 from .configuration_base import ScratchConfig, code_files, describe_size, remove_old_code
 from .layers import SinusoidalPositionalEmbedding
-from .loss import LOSS_KWARGS, linear_cross_entropy
+from .loss import LOSS_KWARGS, ScratchKwargs, linear_cross_entropy
 
 logger = logging.get_logger(__name__)
 
@@ -49,13 +51,14 @@ class ScratchPreTrainedModel(PreTrainedModel):
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module):
-        initializer, has_matrix = self.config.initializer, isinstance(module, nn.Linear | nn.Embedding)
-        if has_matrix and initializer in ("torch", "xavier_uniform_all"):
+        initializer = self.config.initializer
+        if isinstance(module, nn.Linear | nn.Embedding) and initializer in ("torch", "xavier_uniform_all"):
             module.reset_parameters()  # torch's own; while a checkpoint is loaded, transformers guards what it calls
         else:
             super()._init_weights(module)  # normal weights, zero biases and padding rows, unit LayerNorms
-        is_xavier = initializer == "xavier_uniform" and isinstance(module, nn.Linear)
-        if is_xavier or (has_matrix and initializer == "xavier_uniform_all"):
+        if isinstance(module, nn.Linear) and initializer in ("xavier_uniform", "xavier_uniform_all"):
+            init.xavier_uniform_(module.weight)
+        if isinstance(module, nn.Embedding) and initializer == "xavier_uniform_all":
             init.xavier_uniform_(module.weight)
         if isinstance(module, SinusoidalPositionalEmbedding):
             init.copy_(module.weight, module.make_table())
@@ -75,7 +78,8 @@ class ScratchPreTrainedModel(PreTrainedModel):
         path = pretrained_model_name_or_path
         with _held_loading_report() as report:
             try:
-                model, info = super().from_pretrained(path, *args, output_loading_info=True, **kwargs)
+                loaded: Any = super().from_pretrained(path, *args, output_loading_info=True, **kwargs)
+                model, info = loaded  # a pair, unlike transformers' annotation
             except pickle.UnpicklingError:
                 # torch's message advises `weights_only=False`, which would run the code
                 raise ValueError(
@@ -104,7 +108,7 @@ class ScratchPreTrainedModel(PreTrainedModel):
         """
         return False
 
-    def take_loss_kwargs(self, skip_logits: bool, kwargs: dict) -> tuple[bool, dict]:
+    def take_loss_kwargs(self, skip_logits: bool, kwargs: ScratchKwargs) -> tuple[bool, dict]:
         """Remove the arguments of `linear_cross_entropy` from `kwargs`, and decide whether to skip the logits.
 
         A loss function of the user's own (`model.loss_function = ...`) and an `ignore_index` need the logits.
@@ -129,8 +133,8 @@ class ScratchPreTrainedModel(PreTrainedModel):
         self,
         hidden_states: torch.Tensor,
         logits: torch.Tensor | None,
-        labels: torch.LongTensor,
-        targets: torch.LongTensor,
+        labels: torch.Tensor,
+        targets: torch.Tensor,
         loss_kwargs: dict,
         **kwargs,
     ) -> torch.Tensor:
@@ -176,7 +180,7 @@ class ScratchPreTrainedModel(PreTrainedModel):
         files = code_files(family)
         if registered is not None and registered.__module__ != "__main__":
             name = f"{registered.__module__.split('.')[-1]}.{registered.__name__}"
-            self.config.auto_map[registered._auto_class] = name
+            self.config.auto_map[vars(registered)["_auto_class"]] = name
             files += [path for path in code_files(registered) if path not in files]
         elif own.__module__ != family.__module__:
             logger.warning_once(
@@ -216,17 +220,17 @@ def _misfits(model: ScratchPreTrainedModel, info: dict) -> list[str]:
 
 
 @contextmanager
-def _held_loading_report() -> Iterator[list]:
+def _held_loading_report() -> Generator[list[LogRecord]]:
     """Hold back transformers' table of missing and unexpected weights: our error may say the same."""
     held, thread = [], threading.get_ident()
 
-    def hold(record) -> bool:
+    def hold(record: LogRecord) -> bool:
         is_report = record.thread == thread and "LOAD REPORT" in str(record.msg)
         if is_report:
             held.append(record)
         return not is_report
 
-    source = logging.get_logger("transformers.modeling_utils")
+    source = getLogger("transformers.modeling_utils")
     source.addFilter(hold)
     try:
         yield held
@@ -239,7 +243,9 @@ def _held_loading_report() -> Iterator[list]:
 def share_weights(folder: Path) -> None:
     """Give weight files the permissions of the config file: safetensors makes them readable by the owner alone."""
     config = next(folder.glob("*config.json"), None)
-    for path in folder.glob("*.safetensors") if config is not None else ():
+    if config is None:
+        return
+    for path in folder.glob("*.safetensors"):
         with suppress(PermissionError):  # a file of another user
             path.chmod(stat.S_IMODE(config.stat().st_mode))
 

@@ -10,16 +10,16 @@ from .decoding import IncrementalDecoder
 def beam_search(
     decoder: IncrementalDecoder,
     logits: torch.Tensor,
-    prompts: torch.LongTensor,
+    prompts: torch.Tensor,
     num_return_sequences: int,
     generation_config: GenerationConfig,
-) -> torch.LongTensor | None:
+) -> torch.Tensor | None:
     """The beam search of transformers' `generate()`, which drops sentences from the batch once they are finished.
 
     Args:
         decoder: a decoder that has read the prompts.
         logits: (batch, vocabulary), the decoder's output for the prompts' last tokens.
-        prompts: (batch, length).
+        prompts: token ids (batch, length), int64.
         num_return_sequences: results per prompt.
         generation_config: its `num_beams`, `max_length`, `length_penalty`, `early_stopping` and token ids count.
 
@@ -91,5 +91,5 @@ def beam_search(
     return results[:, :num_return_sequences, : lengths[:, :num_return_sequences].max()].flatten(0, 1)
 
 
-def _take(sequences: torch.Tensor, beams: torch.LongTensor) -> torch.Tensor:
+def _take(sequences: torch.Tensor, beams: torch.Tensor) -> torch.Tensor:
     return sequences.gather(1, beams[..., None].expand(-1, -1, sequences.shape[-1]))

@@ -1,8 +1,9 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 """The base of both configurations: checks of fields, the number of weights, and saving with the code."""
 
-import sys
+import inspect
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Optional, TypeVar
 
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.dynamic_module_utils import get_relative_import_files
@@ -10,6 +11,14 @@ from transformers.dynamic_module_utils import get_relative_import_files
 # larger than any model ever trained, and small enough that no tensor's size overflows
 MOST_WEIGHTS = 10**13
 MOST_LAYERS = 10_000
+
+
+# the type of a field whose default is computed at construction: `@strict` accepts None, but no reader ever finds it
+if TYPE_CHECKING:
+    T = TypeVar("T")
+    Derived = Annotated[T, "None until the configuration is constructed"]
+else:
+    Derived = Optional
 
 
 class ScratchConfig(PreTrainedConfig):
@@ -28,7 +37,7 @@ class ScratchConfig(PreTrainedConfig):
 
 def code_files(defined: type) -> list[Path]:
     """The file that defines a class, and the files beside it that it imports, directly or not."""
-    source = Path(sys.modules[defined.__module__].__file__)
+    source = Path(inspect.getfile(defined))
     return [source, *(Path(path) for path in dict.fromkeys(get_relative_import_files(source)))]
 
 

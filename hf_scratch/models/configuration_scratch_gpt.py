@@ -6,6 +6,7 @@ from transformers.utils.type_validators import activation_fn_key, positive_int_f
 
 from .configuration_base import (
     INITIALIZERS,
+    Derived,
     ScratchConfig,
     check_choice,
     check_derived,
@@ -82,8 +83,8 @@ class ScratchGPTConfig(ScratchConfig):
     hidden_size: int = positive_int_field(default=512)
     num_hidden_layers: int = positive_int_field(default=6)
     num_attention_heads: int = positive_int_field(default=8)
-    head_dim: int | None = positive_int_field(default=None)
-    intermediate_size: int | None = positive_int_field(default=None)
+    head_dim: Derived[int] = positive_int_field(default=None)
+    intermediate_size: Derived[int] = positive_int_field(default=None)
     max_position_embeddings: int = positive_int_field(default=1024)
     hidden_act: str = activation_fn_key(default="gelu")
     norm_first: bool = True

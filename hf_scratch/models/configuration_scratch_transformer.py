@@ -6,6 +6,7 @@ from transformers.utils.type_validators import activation_fn_key, positive_int_f
 
 from .configuration_base import (
     INITIALIZERS,
+    Derived,
     ScratchConfig,
     check_aliases,
     check_choice,
@@ -100,10 +101,11 @@ class ScratchTransformerConfig(ScratchConfig):
         "decoder.layers.*.feed_forward.fc1": "colwise",
         "decoder.layers.*.feed_forward.fc2": "rowwise",
     }
-    base_model_fsdp_plan = None  # the default fits a single stack: encoder and decoder each declare it
+    # the default fits a single stack: encoder and decoder each declare it
+    base_model_fsdp_plan = None  # ty: ignore[invalid-assignment]  # transformers allows None, unlike its annotation
 
     vocab_size: int = positive_int_field(default=37000)
-    decoder_vocab_size: int | None = positive_int_field(default=None)
+    decoder_vocab_size: Derived[int] = positive_int_field(default=None)
     share_encoder_decoder_embeddings: bool = True
     d_model: int = positive_int_field(default=512)
     encoder_layers: int = positive_int_field(default=6)

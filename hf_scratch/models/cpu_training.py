@@ -11,7 +11,7 @@ from transformers.utils.import_utils import is_torchdynamo_compiling
 LEVELS = 2**16  # dropout probabilities are rounded to multiples of 1 / LEVELS
 
 
-def draw_kept(shape: torch.Size, p: float, generator: torch.Generator | None = None) -> torch.BoolTensor:
+def draw_kept(shape: torch.Size, p: float, generator: torch.Generator | None = None) -> torch.Tensor:
     """The elements that dropout keeps. Each element uses 16 random bits; one 64-bit draw covers four elements."""
     size = shape.numel()
     bits = torch.empty((size + 3) // 4, dtype=torch.int64).random_(-(2**63), None, generator=generator)
@@ -33,8 +33,8 @@ class _Dropout(torch.autograd.Function):
         ctx.scale = kept_scale(p)
         return (hidden_states * kept).mul_(ctx.scale)
 
-    @staticmethod
-    def backward(ctx, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+    @staticmethod  # torch documents one parameter per output, but annotates `*grad_outputs`
+    def backward(ctx, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:  # ty: ignore[incompatible-method-override]
         (kept,) = ctx.saved_tensors
         return (gradient * kept).mul_(ctx.scale), None
 

@@ -13,6 +13,7 @@ from torch import nn
 from transformers.cache_utils import Cache, EncoderDecoderCache
 
 from .base import ScratchPreTrainedModel
+from .layers import ResidualLayer, cached_states
 
 
 class IncrementalDecoder:
@@ -32,7 +33,7 @@ class IncrementalDecoder:
         self,
         model: ScratchPreTrainedModel,
         past_key_values: Cache,
-        position: torch.LongTensor,
+        position: torch.Tensor,
         prompt_mask: torch.Tensor,
         source_mask: torch.Tensor | None,
         num_beams: int,
@@ -49,8 +50,8 @@ class IncrementalDecoder:
             prompt, source = past_key_values.self_attention_cache, past_key_values.cross_attention_cache
         self.layers = []
         for i, layer in enumerate(self.stack.layers):
-            cross = None if source is None else (source.layers[i].keys, source.layers[i].values)
-            self.layers.append(_Layer(layer, prompt.layers[i].keys, prompt.layers[i].values, cross, slots))
+            cross = () if source is None else cached_states(source, i)
+            self.layers.append(_Layer(layer, *cached_states(prompt, i), cross, slots))
         # masks are added to the scores, (batch, 1, num_beams or 1, slots or source length): 0 where a beam may attend,
         # else -inf. A query without any key then gets zeros, as with the boolean masks of the model's `forward`.
         empty = model.lm_head.weight.new_empty(0)
@@ -63,7 +64,7 @@ class IncrementalDecoder:
             self.source_mask = self.source_mask[:, None, None]
 
     @torch.inference_mode()
-    def step(self, tokens: torch.LongTensor) -> torch.Tensor:
+    def step(self, tokens: torch.Tensor) -> torch.Tensor:
         """Read one token per beam (batch, num_beams); return the next logits (batch, num_beams, vocabulary)."""
         stack = self.stack
         if self.mask is not None:  # each token attends to its ancestors and to itself
@@ -79,10 +80,11 @@ class IncrementalDecoder:
                 x = x + sublayer(norm(x), self) if layer.norm_first else norm(x + sublayer(x, self))
         return self.lm_head(self.norm(x)).view(*tokens.shape, -1)
 
-    def branch(self, parents: torch.LongTensor) -> None:
+    def branch(self, parents: torch.Tensor) -> None:
         """Give each beam the ancestors of the beam `parents` (batch, num_beams), an index within the row."""
-        used = self.mask[..., : self.length]
-        used.copy_(used.gather(2, parents[:, None, :, None].expand_as(used)))
+        if self.mask is not None:  # None only with one beam
+            used = self.mask[..., : self.length]
+            used.copy_(used.gather(2, parents[:, None, :, None].expand_as(used)))
 
     def keep(self, rows: torch.Tensor) -> None:
         """Drop all rows of the batch except those with the indices `rows`."""
@@ -94,9 +96,19 @@ class IncrementalDecoder:
 
 
 class _Layer:
-    """A decoder layer's weights, and its buffer of keys and values (2, batch, heads, slots, head_dim)."""
+    """A decoder layer's weights, and its buffer of keys and values (2, batch, heads, slots, head_dim).
 
-    def __init__(self, layer: nn.Module, keys: torch.Tensor, values: torch.Tensor, source: tuple | None, slots: int):
+    `source` is the source's keys and values (batch, heads, source length, head_dim), and empty without an encoder.
+    """
+
+    def __init__(
+        self,
+        layer: ResidualLayer,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        source: tuple[torch.Tensor, ...],
+        slots: int,
+    ):
         self_attn, self.norm_first = layer.self_attn, layer.norm_first
         self.scale, self.heads = self_attn.scaling, keys.shape[1]
         self.qkv = _linear(self_attn.q_proj, self_attn.k_proj, self_attn.v_proj)
@@ -108,7 +120,7 @@ class _Layer:
             (self.feed_forward, _norm(layer.feed_forward_norm)),
         ]
         self.source = source
-        if source is not None:
+        if source:
             self.cross_scale = layer.cross_attn.scaling
             self.cross_query, self.cross_output = _linear(layer.cross_attn.q_proj), _linear(layer.cross_attn.o_proj)
             self.sublayers.insert(1, (self.attend_to_source, _norm(layer.cross_attn_norm)))
@@ -123,10 +135,10 @@ class _Layer:
         return self.output(context.transpose(1, 2).reshape(len(x), -1))
 
     def attend_to_source(self, x: torch.Tensor, decoder: IncrementalDecoder) -> torch.Tensor:
-        heads, head_dim = self.source[0].shape[1], self.source[0].shape[3]
-        query = self.cross_query(x).view(-1, decoder.num_beams, heads, head_dim).transpose(1, 2)
+        keys, values = self.source
+        query = self.cross_query(x).view(-1, decoder.num_beams, keys.shape[1], keys.shape[3]).transpose(1, 2)
         context = nn.functional.scaled_dot_product_attention(
-            query, *self.source, decoder.source_mask, scale=self.cross_scale
+            query, keys, values, decoder.source_mask, scale=self.cross_scale
         )
         return self.cross_output(context.transpose(1, 2).reshape(len(x), -1))
 
@@ -135,8 +147,7 @@ class _Layer:
 
     def keep(self, rows: torch.Tensor, length: int) -> None:
         self.memory = _buffer(self.memory[:, rows, :, :length], length, self.memory.shape[3])
-        if self.source is not None:
-            self.source = tuple(states[rows] for states in self.source)
+        self.source = tuple(states[rows] for states in self.source)
 
 
 def _linear(*layers: nn.Linear):
@@ -147,7 +158,7 @@ def _linear(*layers: nn.Linear):
     return partial(nn.functional.linear, weight=weight, bias=bias)
 
 
-def _norm(norm: nn.Module):
+def _norm(norm: nn.LayerNorm | nn.Identity):
     if isinstance(norm, nn.Identity):
         return norm
     shape, weight, bias, eps = norm.normalized_shape, norm.weight, norm.bias, norm.eps

@@ -9,6 +9,7 @@ asked for nor the mode.
 
 import math
 from operator import index
+from typing import Any
 
 import torch
 from torch import nn
@@ -24,6 +25,7 @@ from transformers.generation import (
 )
 from transformers.utils.import_utils import is_torchdynamo_compiling
 
+from .base import ScratchPreTrainedModel
 from .beam_search import beam_search
 from .decoding import IncrementalDecoder
 from .inputs import check_inputs
@@ -59,14 +61,14 @@ def check_options(options: dict, vocab_size: int) -> None:
                 )
 
 
-def _is_finite(value: object) -> bool:
+def _is_finite(value: Any) -> bool:
     try:
         return math.isfinite(value)
     except TypeError:
         return False
 
 
-def _is_whole(value: object) -> bool:
+def _is_whole(value: Any) -> bool:
     try:
         index(value)  # integers of Python and numpy, and tensors with one integer
     except TypeError:
@@ -74,7 +76,7 @@ def _is_whole(value: object) -> bool:
     return not isinstance(value, bool) and getattr(value, "dtype", None) != torch.bool
 
 
-def _list_token_ids(name: str, value: object) -> list[int]:
+def _list_token_ids(name: str, value: Any) -> list[int]:
     token_ids = value.tolist() if hasattr(value, "tolist") else value
     token_ids = list(token_ids) if isinstance(token_ids, (list, tuple)) else [token_ids]
     if value is None:
@@ -84,7 +86,7 @@ def _list_token_ids(name: str, value: object) -> list[int]:
     return token_ids
 
 
-class ScratchGenerationMixin(GenerationMixin):
+class ScratchGenerationMixin(ScratchPreTrainedModel, GenerationMixin):
     """`generate()` with checks of its options, a sliding window, and on CPUs an `IncrementalDecoder` after the prompt.
 
     **The decoder** gives the same tokens as transformers' own loop. The loop runs instead when
@@ -123,14 +125,14 @@ class ScratchGenerationMixin(GenerationMixin):
         generation_config, model_kwargs = super()._prepare_generation_config(generation_config, **kwargs)
         if slide_window is None:
             slide_window = getattr(generation_config, "slide_window", False)
-        generation_config.slide_window = slide_window
+        vars(generation_config)["slide_window"] = slide_window
         if slide_window:
             model_kwargs["slide_window"] = True
         return generation_config, model_kwargs
 
     def _validate_generation_mode(self, generation_mode, generation_config: GenerationConfig, *args, **kwargs):
         super()._validate_generation_mode(generation_mode, generation_config, *args, **kwargs)
-        if generation_config.slide_window and generation_mode == GenerationMode.ASSISTED_GENERATION:
+        if getattr(generation_config, "slide_window", False) and generation_mode == GenerationMode.ASSISTED_GENERATION:
             raise ValueError(
                 "`slide_window=True` cannot be combined with assisted generation (`assistant_model` or "
                 "`prompt_lookup_num_tokens`), which needs a cache of all tokens. Leave one of them out."
@@ -154,7 +156,7 @@ class ScratchGenerationMixin(GenerationMixin):
         # the last generated token is never read, so it needs no position
         if generation_config.max_length <= longest + 1:
             return generation_config
-        if not generation_config.slide_window:
+        if not getattr(generation_config, "slide_window", False):
             raise ValueError(
                 f"Generation could reach {generation_config.max_length} tokens ({length} given, up to "
                 f"{generation_config.max_length - length} new), but `max_position_embeddings` of this model is "
@@ -169,7 +171,7 @@ class ScratchGenerationMixin(GenerationMixin):
         return generation_config
 
     def _start_decoder(
-        self, input_ids: torch.LongTensor, generation_config: GenerationConfig, num_beams: int, **model_kwargs
+        self, input_ids: torch.Tensor, generation_config: GenerationConfig, num_beams: int, **model_kwargs
     ) -> tuple[IncrementalDecoder, torch.Tensor] | None:
         """A decoder that has read the prompts, with the next logits (batch, vocabulary); None: it cannot be used."""
         known = {"attention_mask", "position_ids", "past_key_values", "use_cache", "encoder_outputs", "logits_to_keep"}
@@ -221,7 +223,7 @@ class ScratchGenerationMixin(GenerationMixin):
 
     def _sample(
         self,
-        input_ids: torch.LongTensor,
+        input_ids: torch.Tensor,
         logits_processor: LogitsProcessorList,
         stopping_criteria: StoppingCriteriaList,
         generation_config: GenerationConfig,
@@ -264,7 +266,8 @@ class ScratchGenerationMixin(GenerationMixin):
             else:
                 tokens = torch.from_numpy(scores.numpy().argmax(-1))  # a tenth of torch's time
             if pads:
-                tokens = tokens * unfinished + pad_token_id * (1 - unfinished)
+                # where rows may end, `generate()` has set a pad token
+                tokens = tokens * unfinished + pad_token_id * (1 - unfinished)  # ty: ignore[unsupported-operator]
             input_ids = torch.cat([input_ids, tokens[:, None]], dim=-1)
             if len(known) < len(stopping_criteria):
                 unfinished = unfinished & ~stopping_criteria(input_ids, None)
@@ -292,7 +295,7 @@ class ScratchGenerationMixin(GenerationMixin):
 
     def _beam_search(
         self,
-        input_ids: torch.LongTensor,
+        input_ids: torch.Tensor,
         logits_processor: LogitsProcessorList,
         stopping_criteria: StoppingCriteriaList,
         generation_config: GenerationConfig,
@@ -306,8 +309,8 @@ class ScratchGenerationMixin(GenerationMixin):
             if type(criterion) is MaxLengthCriteria:
                 is_usual = is_usual and criterion.max_length == generation_config.max_length
             else:
-                is_usual = is_usual and type(criterion) is EosTokenCriteria and eos is not None
-                is_usual = is_usual and torch.equal(criterion.eos_token_id, eos)
+                is_usual = is_usual and type(criterion) is EosTokenCriteria
+                is_usual = is_usual and eos is not None and torch.equal(criterion.eos_token_id, eos)
             is_usual = is_usual and is_original(type(criterion))
         started = self._start_decoder(input_ids, generation_config, num_beams, **model_kwargs) if is_usual else None
         sequences = None
@@ -322,9 +325,9 @@ class ScratchGenerationMixin(GenerationMixin):
 
     def prepare_inputs_for_generation(
         self,
-        input_ids: torch.LongTensor,
+        input_ids: torch.Tensor,
         *args,
-        inputs_embeds: torch.FloatTensor | None = None,  # `generate` looks for the name
+        inputs_embeds: torch.Tensor | None = None,  # `generate` looks for the name
         slide_window: bool = False,
         **kwargs,
     ) -> dict[str, torch.Tensor]:

@@ -47,7 +47,7 @@ def slice_logits(hidden_states: torch.Tensor, logits_to_keep: int | torch.Tensor
     return hidden_states if isinstance(kept, int) else hidden_states[:, kept, :]
 
 
-def shift_right(config: PreTrainedConfig, labels: torch.LongTensor) -> torch.LongTensor:
+def shift_right(config: PreTrainedConfig, labels: torch.Tensor) -> torch.Tensor:
     """`decoder_start_token_id` followed by all labels (batch, length) but the last; -100 becomes `pad_token_id`.
 
     Raises:
@@ -65,7 +65,7 @@ def shift_right(config: PreTrainedConfig, labels: torch.LongTensor) -> torch.Lon
 
 
 def check_inputs(
-    config: PreTrainedConfig, inputs_embeds_given: bool, input_ids: torch.Tensor | None, vocabulary: int | nn.Module
+    config: PreTrainedConfig, inputs_embeds_given: bool, input_ids: torch.Tensor | None, vocabulary: int | nn.Embedding
 ) -> None:
     """Raise ValueError unless exactly one input is given and all ids are within the vocabulary.
 
@@ -75,14 +75,15 @@ def check_inputs(
         config: the model's configuration.
         inputs_embeds_given: whether `inputs_embeds` was given.
         input_ids: (batch, length), or None.
-        vocabulary: the number of tokens, or the embedding module.
+        vocabulary: the number of tokens, or the embedding.
     """
     if (input_ids is not None) == inputs_embeds_given:
         raise ValueError("You must specify exactly one of `input_ids` or `inputs_embeds` (or their `decoder_` forms).")
     if input_ids is None or input_ids.device.type != "cpu" or input_ids.numel() == 0 or is_torchdynamo_compiling():
         return
-    vocab_size = vocabulary
-    if isinstance(vocabulary, nn.Module):  # an adapter around an embedding has no `num_embeddings`
+    if isinstance(vocabulary, int):
+        vocab_size = vocabulary
+    else:  # an adapter around an embedding has no `num_embeddings`
         vocab_size = getattr(vocabulary, "num_embeddings", None) or len(vocabulary.weight)
     low, high = (int(x) for x in input_ids.aminmax())
     if low < 0 or high >= vocab_size:

@@ -1,6 +1,8 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 """The models whose `forward` an IncrementalDecoder can replace: every class, child and attribute must be known."""
 
+from collections.abc import Collection, Mapping
+
 import torch
 from torch import nn
 from torch.overrides import _get_current_function_mode_stack
@@ -12,7 +14,13 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from .base import ScratchPreTrainedModel
-from .layers import FeedForward, MultiHeadAttention, SinusoidalPositionalEmbedding
+from .layers import (
+    FeedForward,
+    MultiHeadAttention,
+    ResidualLayer,
+    SinusoidalPositionalEmbedding,
+    eager_attention_forward,
+)
 from .unmodified import are_dense, are_unmodified, is_original, remember
 
 LINEAR, NORM, EMBEDDING = {nn.Linear}, {nn.LayerNorm, nn.Identity}, {nn.Embedding}
@@ -60,14 +68,16 @@ def can_decode_incrementally(model: ScratchPreTrainedModel, cache: Cache | None)
     base, lm_head = getattr(model, "model", None), getattr(model, "lm_head", None)
     stack = getattr(base, "decoder", None) if is_cross else base
     vocab_size = model.config.decoder_vocab_size if is_cross else model.config.vocab_size
-    if not (type(base) is classes[0] and type(stack) is classes[-2] and type(lm_head) is nn.Linear):
+    if base is None or stack is None or type(lm_head) is not nn.Linear:
+        return False
+    if type(base) is not classes[0] or type(stack) is not classes[-2]:
         return False
     if not _has_children(stack, DECODER if is_cross else GPT):
         return False
     modules = [model, base, lm_head, *stack.modules()]
     return (
         lm_head.weight.dtype in (torch.float32, torch.float64)
-        and ALL_ATTENTION_FUNCTIONS.get_interface("sdpa", None) is sdpa_attention_forward
+        and ALL_ATTENTION_FUNCTIONS.get_interface("sdpa", eager_attention_forward) is sdpa_attention_forward
         and ALL_MASK_ATTENTION_FUNCTIONS["sdpa"] is sdpa_mask
         and all(
             type(layer) is classes[-1] and _is_known_layer(layer, i, is_cross) for i, layer in enumerate(stack.layers)
@@ -83,13 +93,13 @@ def can_decode_incrementally(model: ScratchPreTrainedModel, cache: Cache | None)
     )
 
 
-def _has_children(module: nn.Module, children: dict[str, set[type]]) -> bool:
+def _has_children(module: nn.Module, children: Mapping[str, Collection[type]]) -> bool:
     return module._modules.keys() == children.keys() and all(
         type(module._modules[name]) in classes for name, classes in children.items()
     )
 
 
-def _is_known_layer(layer: nn.Module, index: int, is_cross: bool) -> bool:
+def _is_known_layer(layer: ResidualLayer, index: int, is_cross: bool) -> bool:
     return (
         _has_children(layer, CROSS_LAYER if is_cross else LAYER)
         and _is_known_attention(layer.self_attn, index)

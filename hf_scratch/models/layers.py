@@ -63,9 +63,7 @@ class MultiHeadAttention(nn.Module):
         layer_idx: index of this layer's keys and values in the cache.
     """
 
-    def __init__(
-        self, config: PreTrainedConfig, num_heads: int, is_causal: bool = False, layer_idx: int | None = None
-    ):
+    def __init__(self, config: PreTrainedConfig, num_heads: int, is_causal: bool = False, layer_idx: int = 0):
         super().__init__()
         head_dim = config.head_dim or config.hidden_size // num_heads
         v_head_dim = getattr(config, "v_head_dim", None) or head_dim
@@ -133,11 +131,13 @@ class MultiHeadAttention(nn.Module):
         """Keys (batch, heads, length, head_dim) and values (..., v_head_dim), including those of the cache."""
         is_cross_attention = key_value_states is not None
         cache = past_key_values
-        if isinstance(cache, EncoderDecoderCache):
-            cache = cache.cross_attention_cache if is_cross_attention else cache.self_attention_cache
-            if is_cross_attention and past_key_values.is_updated.get(self.layer_idx):
-                # the source does not change while decoding: the first step has projected it
-                return cache.layers[self.layer_idx].keys, cache.layers[self.layer_idx].values
+        if isinstance(past_key_values, EncoderDecoderCache):
+            cache = past_key_values.self_attention_cache
+            if is_cross_attention:
+                cache = past_key_values.cross_attention_cache
+                if past_key_values.is_updated.get(self.layer_idx):
+                    # the source does not change while decoding: the first step has projected it
+                    return cached_states(cache, self.layer_idx)
 
         states = key_value_states if is_cross_attention else hidden_states
         key = self.k_proj(states).view(*states.shape[:-1], -1, self.head_dim).transpose(1, 2)
@@ -147,6 +147,13 @@ class MultiHeadAttention(nn.Module):
             if is_cross_attention and isinstance(past_key_values, EncoderDecoderCache):
                 past_key_values.is_updated[self.layer_idx] = True
         return key, value
+
+
+def cached_states(cache: Cache, layer_idx: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The keys (batch, heads, length, head_dim) and values (..., v_head_dim) that a cache holds for one layer."""
+    layer = cache.layers[layer_idx]
+    # our models' layers all have keys; transformers' annotation includes those of linear attention
+    return layer.keys, layer.values  # ty: ignore[missing-union-attribute, invalid-explicit-return]
 
 
 class FeedForward(nn.Module):
@@ -183,6 +190,14 @@ class ResidualLayer(GradientCheckpointingLayer):
         dropout: probability of zeroing an element of a sub-layer's output.
     """
 
+    # set by subclasses; only the encoder-decoder's decoder layer attends to a source
+    self_attn: MultiHeadAttention
+    self_attn_norm: nn.LayerNorm
+    cross_attn: MultiHeadAttention
+    cross_attn_norm: nn.LayerNorm
+    feed_forward: FeedForward
+    feed_forward_norm: nn.LayerNorm
+
     def __init__(self, norm_first: bool, dropout: float):
         super().__init__()
         self.norm_first = norm_first
@@ -208,6 +223,8 @@ class SinusoidalPositionalEmbedding(nn.Module):
         width: the model's width.
     """
 
+    weight: torch.Tensor
+
     def __init__(self, num_positions: int, width: int):
         super().__init__()
         self.num_positions = num_positions
@@ -229,7 +246,9 @@ class SinusoidalPositionalEmbedding(nn.Module):
         return nn.functional.embedding(position_ids, self.weight)
 
 
-def make_position_embedding(position_embedding_type: str, num_positions: int, width: int) -> nn.Module:
+def make_position_embedding(
+    position_embedding_type: str, num_positions: int, width: int
+) -> nn.Embedding | SinusoidalPositionalEmbedding:
     """A module from position ids (batch, length) to vectors (batch, length, width): "learned" or "sinusoidal"."""
     if position_embedding_type == "learned":
         return nn.Embedding(num_positions, width)

@@ -32,7 +32,7 @@ LOSS_KWARGS = ("label_smoothing", "r_drop_alpha")
 def linear_cross_entropy(
     hidden_states: torch.Tensor,
     lm_head: nn.Module,
-    labels: torch.LongTensor,
+    labels: torch.Tensor,
     label_smoothing: float = 0.0,
     num_items_in_batch: int | torch.Tensor | None = None,
     r_drop_alpha: float = 0.0,
@@ -43,7 +43,7 @@ def linear_cross_entropy(
         hidden_states: (batch, length, width).
         lm_head: width to vocabulary. Unless it is an unmodified `nn.Linear` with dense weights (a sharded or quantised
             head, or one with an adapter, is not), its logits are computed after all.
-        labels: (batch, length); -100 is ignored. They are not shifted here.
+        labels: (batch, length), int64; -100 is ignored. They are not shifted here.
         label_smoothing: share of each label's probability that is spread over the whole vocabulary (section 5.4).
         num_items_in_batch: the loss is the sum over tokens divided by this. Default: the number of labels.
         r_drop_alpha: above 0, the second half of the batch must repeat the first under another dropout mask. The loss
@@ -102,7 +102,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         hidden_states: torch.Tensor,
         weight: torch.Tensor,
         bias: torch.Tensor | None,
-        labels: torch.LongTensor,
+        labels: torch.Tensor,
         label_smoothing: float,
         num_items: int | torch.Tensor,
         with_gradient: bool,
@@ -116,7 +116,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         needed = [with_gradient and need for need in ctx.needs_input_grad[:3]]
         input_gradient = torch.empty_like(inputs) if needed[0] else None
         weight_gradient = torch.zeros_like(weight, dtype=torch.float32) if needed[1] else None
-        bias_gradient = torch.zeros_like(bias, dtype=torch.float32) if needed[2] else None
+        bias_gradient = None if bias is None or not needed[2] else torch.zeros_like(bias, dtype=torch.float32)
         loss = torch.zeros((), dtype=torch.float32, device=hidden_states.device)
 
         # 2**20 logits and their softmax fit in a CPU's cache; an accelerator needs larger blocks
@@ -146,18 +146,18 @@ class _LinearCrossEntropy(torch.autograd.Function):
                 gradient.scatter_add_(1, target, gradient.new_full(target.shape, label_smoothing - 1.0))
                 if label_smoothing:
                     gradient -= label_smoothing / vocab_size
-                if needed[2]:
+                if bias_gradient is not None:
                     bias_gradient += (gradient * kept[part]).sum(0)
                 gradient = gradient.to(dtype)
-                if needed[0]:
+                if input_gradient is not None:
                     torch.mm(gradient, matrix, out=input_gradient[part])
-                if needed[1] and dtype == torch.float32:
+                if weight_gradient is not None and dtype == torch.float32:
                     weight_gradient.addmm_(gradient.t(), inputs[part])
-                elif needed[1]:
+                elif weight_gradient is not None:
                     weight_gradient += gradient.t() @ inputs[part]
 
         scale = 1.0 / torch.as_tensor(num_items, dtype=torch.float32, device=loss.device)
-        if needed[0]:
+        if input_gradient is not None:
             input_gradient = input_gradient.masked_fill_(~kept, 0.0).to(hidden_states.dtype)
         # without any label the loss is nan, as torch's, and the gradient is 0
         ctx.save_for_backward(scale.nan_to_num(posinf=0.0), input_gradient, weight_gradient, bias_gradient)

@@ -90,18 +90,18 @@ class ScratchGPTModel(ScratchGPTPreTrainedModel):
     @capture_outputs
     def forward(
         self,
-        input_ids: torch.LongTensor | None = None,
+        input_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
-        position_ids: torch.LongTensor | None = None,
+        position_ids: torch.Tensor | None = None,
         past_key_values: Cache | None = None,
-        inputs_embeds: torch.FloatTensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
         use_cache: bool | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPast:
         """Run the stack.
 
         Args:
-            input_ids: token ids (batch, length).
+            input_ids: token ids (batch, length), int64.
             attention_mask: (batch, past + length), 0 on padding; or a 4-d mask, which is used unchanged.
             position_ids: (batch, length). Default: 0, 1, ... continued from the cache. Where positions start again at
                 0, a packed sequence begins; without a mask and a cache, packed sequences do not attend to each other.
@@ -150,7 +150,8 @@ class ScratchGPTForCausalLM(ScratchGPTPreTrainedModel, ScratchGenerationMixin):
     decoded_classes = (ScratchGPTModel, ScratchGPTLayer)
     _tied_weights_keys = {"lm_head.weight": "model.embed_tokens.weight"}
     _tp_plan = {"lm_head": "colwise_gather_output"}
-    _pp_plan = {"lm_head": (["hidden_states"], ["logits"])}
+    # transformers' own plans hold lists, unlike its annotation
+    _pp_plan = {"lm_head": (["hidden_states"], ["logits"])}  # ty: ignore[invalid-assignment]
     _fsdp_plan = {"lm_head": "keep_full_weight"}
 
     def __init__(self, config: ScratchGPTConfig):
@@ -162,12 +163,12 @@ class ScratchGPTForCausalLM(ScratchGPTPreTrainedModel, ScratchGenerationMixin):
     @can_return_tuple
     def forward(
         self,
-        input_ids: torch.LongTensor | None = None,
+        input_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
-        position_ids: torch.LongTensor | None = None,
+        position_ids: torch.Tensor | None = None,
         past_key_values: Cache | None = None,
-        inputs_embeds: torch.FloatTensor | None = None,
-        labels: torch.LongTensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
         use_cache: bool | None = None,
         logits_to_keep: int | torch.Tensor = 0,
         skip_logits: bool = False,
@@ -176,7 +177,7 @@ class ScratchGPTForCausalLM(ScratchGPTPreTrainedModel, ScratchGenerationMixin):
         """Predict the next token at each position. The other arguments are those of `ScratchGPTModel`.
 
         Args:
-            labels: (batch, length), usually `input_ids` itself: they are shifted here. -100 is ignored.
+            labels: (batch, length), int64, usually `input_ids` itself: they are shifted here. -100 is ignored.
             logits_to_keep: number of last positions to compute logits for (0: all), or their indices.
             skip_logits: with labels, compute the loss block by block and return no logits, in less memory and time.
             num_items_in_batch: the loss is the sum over tokens divided by this. Default: the number of labels.

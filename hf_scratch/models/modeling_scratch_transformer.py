@@ -7,6 +7,7 @@ each of which attends to the encoder's output -> `lm_head` -> logits.
 """
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import nn
@@ -111,7 +112,7 @@ class ScratchTransformerPreTrainedModel(ScratchPreTrainedModel):
     }
     _no_split_modules = ["ScratchTransformerEncoderLayer", "ScratchTransformerDecoderLayer"]
 
-    def prepare_decoder_input_ids_from_labels(self, labels: torch.LongTensor) -> torch.LongTensor:
+    def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
         """Labels (batch, length) shifted right behind `decoder_start_token_id`; -100 becomes `pad_token_id`."""
         return shift_right(self.config, labels)
 
@@ -134,7 +135,7 @@ class ScratchTransformerStack(ScratchTransformerPreTrainedModel):
 
     _fsdp_plan = PreTrainedConfig.base_model_fsdp_plan
 
-    def __init__(self, config: ScratchTransformerConfig, vocab_size: int, layers: list[nn.Module]):
+    def __init__(self, config: ScratchTransformerConfig, vocab_size: int, layers: Sequence[nn.Module]):
         super().__init__(config)
         self.embed_scale = math.sqrt(config.d_model) if config.scale_embedding else 1.0
         self.embed_tokens = nn.Embedding(vocab_size, config.d_model, config.pad_token_id)
@@ -176,9 +177,9 @@ class ScratchTransformerEncoder(ScratchTransformerStack):
     @capture_outputs
     def forward(
         self,
-        input_ids: torch.LongTensor | None = None,
+        input_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
-        inputs_embeds: torch.FloatTensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutput:
         """Encode `input_ids` (batch, source length), masked by 0 on padding, to (batch, source length, d_model)."""
@@ -206,13 +207,13 @@ class ScratchTransformerDecoder(ScratchTransformerStack):
     @capture_outputs
     def forward(
         self,
-        input_ids: torch.LongTensor | None = None,
+        input_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
-        encoder_hidden_states: torch.FloatTensor | None = None,
+        encoder_hidden_states: torch.Tensor | None = None,
         encoder_attention_mask: torch.Tensor | None = None,
-        position_ids: torch.LongTensor | None = None,
+        position_ids: torch.Tensor | None = None,
         past_key_values: Cache | None = None,
-        inputs_embeds: torch.FloatTensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
         use_cache: bool | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPastAndCrossAttentions:
@@ -272,7 +273,7 @@ class ScratchTransformerModel(ScratchTransformerPreTrainedModel):
     def get_input_embeddings(self) -> nn.Module:
         return self.encoder.embed_tokens
 
-    def set_input_embeddings(self, value: nn.Module):
+    def set_input_embeddings(self, value):
         self.encoder.embed_tokens = value
         if self.config.share_encoder_decoder_embeddings:
             self.decoder.embed_tokens = value
@@ -280,22 +281,22 @@ class ScratchTransformerModel(ScratchTransformerPreTrainedModel):
     @can_return_tuple
     def forward(
         self,
-        input_ids: torch.LongTensor | None = None,
+        input_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
-        decoder_input_ids: torch.LongTensor | None = None,
+        decoder_input_ids: torch.Tensor | None = None,
         decoder_attention_mask: torch.Tensor | None = None,
         encoder_outputs: tuple[torch.Tensor] | BaseModelOutput | None = None,
         past_key_values: Cache | None = None,
-        inputs_embeds: torch.FloatTensor | None = None,
-        decoder_inputs_embeds: torch.FloatTensor | None = None,
-        decoder_position_ids: torch.LongTensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        decoder_inputs_embeds: torch.Tensor | None = None,
+        decoder_position_ids: torch.Tensor | None = None,
         use_cache: bool | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> Seq2SeqModelOutput:
         """Run both stacks.
 
         Args:
-            input_ids: (batch, source length).
+            input_ids: token ids (batch, source length), int64.
             attention_mask: (batch, source length), 0 on padding.
             decoder_input_ids: (batch, target length). Default with a shared embedding: the source, shifted right.
             decoder_attention_mask: (batch, past + target length), 0 on padding.
@@ -381,16 +382,16 @@ class ScratchTransformerForConditionalGeneration(ScratchTransformerPreTrainedMod
     @can_return_tuple
     def forward(
         self,
-        input_ids: torch.LongTensor | None = None,
+        input_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
-        decoder_input_ids: torch.LongTensor | None = None,
+        decoder_input_ids: torch.Tensor | None = None,
         decoder_attention_mask: torch.Tensor | None = None,
         encoder_outputs: tuple[torch.Tensor] | BaseModelOutput | None = None,
         past_key_values: Cache | None = None,
-        inputs_embeds: torch.FloatTensor | None = None,
-        decoder_inputs_embeds: torch.FloatTensor | None = None,
-        decoder_position_ids: torch.LongTensor | None = None,
-        labels: torch.LongTensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        decoder_inputs_embeds: torch.Tensor | None = None,
+        decoder_position_ids: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
         use_cache: bool | None = None,
         logits_to_keep: int | torch.Tensor = 0,
         skip_logits: bool = False,
@@ -399,7 +400,7 @@ class ScratchTransformerForConditionalGeneration(ScratchTransformerPreTrainedMod
         """Predict each target token. The other arguments are those of `ScratchTransformerModel`.
 
         Args:
-            labels: (batch, target length), the target with its end token and without a start token; -100 is ignored.
+            labels: (batch, target length), int64, the target with its end and no start token; -100 is ignored.
                 By default, `decoder_input_ids` are made of them.
             logits_to_keep: number of last positions to compute logits for (0: all), or their indices.
             skip_logits: with labels, compute the loss block by block and return no logits, in less memory and time.

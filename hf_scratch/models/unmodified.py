@@ -135,6 +135,6 @@ def _changes_nothing(hook: Callable) -> bool:
     """Whether a hook is one of the two kinds that transformers leaves on a model, and idle."""
     file = getattr(hook, "__globals__", None)
     if file is vars(modeling_utils):  # left by gradient checkpointing; it only sets `requires_grad`
-        return hook.__name__ == "make_inputs_require_grads" and not torch.is_grad_enabled()
+        return getattr(hook, "__name__", None) == "make_inputs_require_grads" and not torch.is_grad_enabled()
     collector = getattr(output_capturing, "_active_collector", None)  # None while no outputs are recorded
     return file is vars(output_capturing) and collector is not None and collector.get() is None

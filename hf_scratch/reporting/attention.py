@@ -27,8 +27,8 @@ def draw_cross_attention(folder: Path, source: str) -> str:
     inputs = tokenizer(source, return_tensors="pt")
     output_ids = model.generate(**inputs)
     outputs = model(**inputs, decoder_input_ids=output_ids, output_attentions=True)
-    keys = [tokenizer.decode([i]) for i in inputs["input_ids"][0]]
-    queries = [tokenizer.decode([i]) for i in output_ids[0]]
+    keys = tokenizer.batch_decode(inputs["input_ids"][0][:, None])
+    queries = tokenizer.batch_decode(output_ids[0][:, None])
     return plot_attention(outputs.cross_attentions[-1][0], queries, keys, str(folder))
 
 
@@ -46,5 +46,5 @@ def draw_self_attention(folder: Path, text: str) -> str:
     model = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager", dtype="float32").eval()
     tokenizer = load_tokenizer(folder)
     inputs = tokenizer(text, return_tensors="pt")
-    tokens = [tokenizer.decode([i]) for i in inputs["input_ids"][0]]
+    tokens = tokenizer.batch_decode(inputs["input_ids"][0][:, None])
     return plot_attention(model(**inputs, output_attentions=True).attentions[-1][0], tokens, tokens, str(folder))

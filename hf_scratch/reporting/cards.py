@@ -12,6 +12,7 @@ from typing import Any
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from transformers import Trainer
 
+from ..training.arguments import require_output_dir
 from .records import IN_WARMUP, INTERRUPTED, Record, build_record, write_record
 from .tables import format_table
 
@@ -138,10 +139,10 @@ def write_translation_card(
             f"{signatures}."
         )
     source, target = data_args.source_lang, data_args.target_lang
+    folder = os.path.basename(require_output_dir(trainer.args))
     texts = {
         "what": f"A Transformer (Vaswani et al. 2017) that translates from `{source}` to `{target}`.",
-        "usage": f'translator = pipeline("translation", model="{os.path.basename(trainer.args.output_dir)}")\n'
-        'translator("...")',
+        "usage": f'translator = pipeline("translation", model="{folder}")\ntranslator("...")',
     }
     task = ("translation", "Translation")
     _write(trainer, record, _TRANSLATION_METRICS, task, [source, target], texts, notes)
@@ -165,9 +166,10 @@ def write_language_model_card(
         "test": test,
     }
     record = build_record(trainer, data_args, recipe, metrics, weights)
+    folder = os.path.basename(require_output_dir(trainer.args))
     texts = {
         "what": "A GPT (Radford et al. 2018).",
-        "usage": f'writer = pipeline("text-generation", model="{os.path.basename(trainer.args.output_dir)}")\n'
+        "usage": f'writer = pipeline("text-generation", model="{folder}")\n'
         'writer("Once upon a time", max_new_tokens=100)',
     }
     notes = (
@@ -197,9 +199,9 @@ def _write(
         texts: the template's `what` and `usage`.
         notes: a paragraph below the results.
     """
-    args = trainer.args
+    output_dir = require_output_dir(trainer.args)
     model = trainer.accelerator.unwrap_model(trainer.model)
-    name = os.path.basename(os.path.normpath(args.output_dir))
+    name = os.path.basename(os.path.normpath(output_dir))
     base = model.name_or_path  # the folder or Hub id it was loaded from; "" for a new model
     base = os.path.basename(os.path.normpath(base)) if os.path.isdir(base) else base
     results = []
@@ -233,5 +235,5 @@ def _write(
         command=record["command"],
         **texts,
     )
-    ModelCard(card).save(os.path.join(args.output_dir, "README.md"))
-    write_record(record, Path(args.output_dir, "run.json"))
+    ModelCard(card).save(os.path.join(output_dir, "README.md"))
+    write_record(record, Path(output_dir, "run.json"))

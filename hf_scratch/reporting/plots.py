@@ -73,7 +73,7 @@ def plot_runs(logs: dict[str, list[dict]], output_dir: str, name: str = "runs.pn
     logged = {key for log in logs.values() for entry in log for key in entry}
     key = next((key for key in names if key in logged), "eval_loss")
     figure, axis = plt.subplots(figsize=(7, 5), layout="constrained")
-    axis.set_prop_cycle(color=matplotlib.colormaps["tab20"].colors)
+    axis.set_prop_cycle(color=matplotlib.color_sequences["tab20"])
     for label, log in logs.items():
         points = [(entry["step"], entry[key]) for entry in log if key in entry]
         if points:

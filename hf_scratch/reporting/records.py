@@ -131,9 +131,14 @@ def join_records(records: list[Record]) -> Record:
 
     The metrics and settings are those of the last run; updates, epochs, tokens and minutes are sums, and commands and
     logs are joined. The flag that resumes an interrupted run is left out of the commands.
+
+    Raises:
+        ValueError: the epochs or minutes of a run are unknown.
     """
     log, updates, epochs, tokens, minutes = [], 0, 0.0, 0, 0.0
     for record in records:
+        if record["epochs"] is None or record["minutes"] is None:
+            raise ValueError(f"The epochs and minutes of the run must be known: {record['command']}")
         for entry in record["log"]:
             offsets = {"step": updates, "epoch": epochs, "num_input_tokens_seen": tokens}
             log.append(entry | {key: entry[key] + offset for key, offset in offsets.items() if key in entry})

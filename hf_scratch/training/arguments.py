@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from transformers import Seq2SeqTrainingArguments, Trainer, TrainingArguments, get_scheduler
+from transformers.trainer_utils import IntervalStrategy, SchedulerType
 
 from ..data.embedded import describe_embedded
 from ..models.generation import MAX_LOG_LENGTH_FACTOR
@@ -192,14 +193,20 @@ class LanguageModelArguments(DataArguments):
             raise ValueError("`answer_after` must not be empty.")
 
 
+def require_output_dir(args: TrainingArguments) -> str:
+    """The run's folder; ValueError if it is not given."""
+    if not args.output_dir:
+        raise ValueError("`output_dir` must be given.")
+    return args.output_dir
+
+
 def check_training_arguments(args: TrainingArguments) -> None:
     """Check values with which a training would fail late, or learn nothing.
 
     Raises:
         ValueError: a number is out of its range, or the optimiser, the schedule or the compiler has no such option.
     """
-    if not args.output_dir:
-        raise ValueError("`output_dir` must be given.")
+    require_output_dir(args)
     check_at_least(args, 1, "per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps")
     check_at_least(args, 1, "save_total_limit", "eval_accumulation_steps")
     check_at_least(args, 0, "learning_rate", "warmup_steps", "weight_decay", "max_grad_norm", "adam_epsilon")
@@ -242,7 +249,7 @@ def check_training_arguments(args: TrainingArguments) -> None:
             scheduler_specific_kwargs=args.lr_scheduler_kwargs,
         )
     except (TypeError, ValueError) as error:
-        raise ValueError(f"`lr_scheduler_type` {args.lr_scheduler_type.value}: {error}.") from error
+        raise ValueError(f"`lr_scheduler_type` {SchedulerType(args.lr_scheduler_type).value}: {error}.") from error
 
 
 def _check_compile_mode(mode: str | None) -> None:
@@ -284,8 +291,8 @@ def check_validation_data(args: TrainingArguments, splits: Mapping, metrics: Seq
     """
     if args.eval_strategy != "no" and "validation" not in splits:
         raise ValueError(
-            f"`eval_strategy` is {args.eval_strategy.value!r}, but there is no validation data: the splits are "
-            f"{', '.join(splits)}. Give `--validation_file`, or set `--eval_strategy no`."
+            f"`eval_strategy` is {IntervalStrategy(args.eval_strategy).value!r}, but there is no validation data: the "
+            f"splits are {', '.join(splits)}. Give `--validation_file`, or set `--eval_strategy no`."
         )
     best = args.metric_for_best_model
     names = ("loss", *metrics, *("runtime", "samples_per_second", "steps_per_second"))

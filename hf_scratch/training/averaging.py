@@ -3,7 +3,9 @@
 
 import logging
 import os
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file
@@ -11,13 +13,14 @@ from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_
 from transformers import Trainer, TrainingArguments
 
 from ..manifest import MANIFEST, DamagedFolderError, check_manifest, write_manifest
+from .arguments import require_output_dir
 from .callbacks import TimeLimit, TrainingTime
 from .checkpoints import delete_early_checkpoints, is_early, whole_checkpoints
 
 logger = logging.getLogger(__name__)
 
 
-def average_checkpoints(folders: list[str | Path]) -> dict[str, torch.Tensor]:
+def average_checkpoints(folders: Sequence[str | Path]) -> dict[str, torch.Tensor]:
     """Average the weights in each folder's `model.safetensors` (Vaswani et al. 2017, section 6.1).
 
     Args:
@@ -59,7 +62,7 @@ def save_final_model(trainer: Trainer) -> None:
     A run that has reached its time limit keeps its early checkpoint, from which the user may resume it. A manifest
     lists the weights and the tokenizer. Config files are not in it, because users may edit them.
     """
-    folder = Path(trainer.args.output_dir)
+    folder = Path(require_output_dir(trainer.args))
     if trainer.args.should_save:
         (folder / MANIFEST).unlink(missing_ok=True)
     trainer.save_model()
@@ -104,19 +107,21 @@ def evaluate_and_select_weights(trainer: Trainer, num_checkpoints: int) -> dict:
     """
     trained = _evaluation_of_training(trainer) or trainer.evaluate()
     step = trainer.state.global_step
-    folders = last_checkpoints(trainer.args.output_dir, num_checkpoints, step, step if _is_time_up(trainer) else None)
+    output_dir, early_step = require_output_dir(trainer.args), step if _is_time_up(trainer) else None
+    folders = last_checkpoints(output_dir, num_checkpoints, step, early_step)
     folders = [folder for folder in folders if _is_intact(folder)]
     if len(folders) < 2:
         return {**trained, "weights": "trained"}
-    before = get_model_state_dict(trainer.model, options=StateDictOptions(full_state_dict=True))
-    before = {name: tensor.clone() for name, tensor in before.items()}
-    load_weights(trainer.model, average_checkpoints(folders))
+    model: Any = trainer.model  # None only before the training
+    state: dict[str, Any] = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
+    before = {name: tensor.clone() for name, tensor in state.items()}
+    load_weights(model, average_checkpoints(folders))
     averaged = trainer.evaluate()
     before_loss, loss = trained["eval_loss"], averaged["eval_loss"]
     logger.info(f"eval_loss: {before_loss:.4f}; averaged over {len(folders)} checkpoints {loss:.4f}")
     if loss < before_loss:
         return {**averaged, "weights": f"averaged over {len(folders)} checkpoints"}
-    load_weights(trainer.model, before)
+    load_weights(model, before)
     return {**trained, "weights": "trained"}
 
 

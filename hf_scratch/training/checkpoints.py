@@ -17,6 +17,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from ..errors import UserError
 from ..manifest import MANIFEST, DamagedFolderError, check_manifest
+from .arguments import require_output_dir
 
 logger = logging.getLogger(__name__)
 
@@ -27,9 +28,9 @@ def numbered_checkpoints(output_dir: str | Path) -> list[Path]:
     """Return the folders `checkpoint-N` of a run, whole or not, by ascending N."""
     if not Path(output_dir).is_dir():
         return []
-    pattern = re.compile(rf"{PREFIX_CHECKPOINT_DIR}-(\d+)")
-    steps = {path: pattern.fullmatch(path.name) for path in Path(output_dir).iterdir() if path.is_dir()}
-    return sorted((path for path, match in steps.items() if match), key=lambda path: int(steps[path][1]))
+    pattern = re.compile(rf"{PREFIX_CHECKPOINT_DIR}-\d+")
+    folders = [path for path in Path(output_dir).iterdir() if path.is_dir() and pattern.fullmatch(path.name)]
+    return sorted(folders, key=_step)
 
 
 def whole_checkpoints(output_dir: str | Path) -> list[Path]:
@@ -137,7 +138,7 @@ def choose_checkpoint(args: TrainingArguments) -> str | None:
         UserError: `output_dir` holds another run; there is nothing to resume from; a file of the checkpoint is missing
             or is not what was saved; or its updates had another number of rows.
     """
-    output_dir, wanted = args.output_dir, str(args.resume_from_checkpoint or "false")
+    output_dir, wanted = require_output_dir(args), str(args.resume_from_checkpoint or "false")
     if wanted.lower() == "false":
         check_output_dir(output_dir)
         return None

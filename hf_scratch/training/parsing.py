@@ -29,7 +29,7 @@ class _Parser(HfArgumentParser):
         super().error(" ".join(message.split()))
 
 
-def parse_arguments(*dataclass_types: type, args: list[str] | None = None) -> tuple[tuple, str]:
+def parse_arguments(*dataclass_types: Any, args: list[str] | None = None) -> tuple[tuple, str]:
     """Parse `[recipe.yaml] [--flag value ...]`.
 
     Args:
@@ -53,9 +53,10 @@ def parse_arguments(*dataclass_types: type, args: list[str] | None = None) -> tu
         values = _read_recipe(parser, recipe)
         parser.set_defaults(**values)
     try:
-        *parsed, unknown = parser.parse_args_into_dataclasses(args, return_remaining_strings=True)
+        results: tuple[Any, ...] = parser.parse_args_into_dataclasses(args, return_remaining_strings=True)
     except TypeError as error:  # an unknown key in a mapping that TrainingArguments passes on to accelerate
         raise ValueError(str(error)) from error
+    *parsed, unknown = results
     for flag in unknown:
         if flag.startswith("--"):
             parser.error(f"there is no argument {flag}{_nearest(flag.lstrip('-').split('=')[0], names, '--')}")
@@ -74,7 +75,7 @@ def parse_arguments(*dataclass_types: type, args: list[str] | None = None) -> tu
 
 
 def start_training_command(
-    data_class: type, training_class: type, config_class: type, args: list[str] | None = None
+    data_class: type, training_class: type, config_class: type[PreTrainedConfig], args: list[str] | None = None
 ) -> tuple[ModelArguments, Any, Any, dict[str, Any], str]:
     """Parse a training script's command line, set up its logging, and seed all random numbers.
 
@@ -145,7 +146,7 @@ def read_model_fields(model_args: ModelArguments, config_class: type[PreTrainedC
     return fields | parse_overrides(model_args.config_overrides, config_class)
 
 
-def parse_overrides(overrides: str | dict | None, config_class: type) -> dict[str, Any]:
+def parse_overrides(overrides: str | dict | None, config_class: type[PreTrainedConfig]) -> dict[str, Any]:
     """Parse `config_overrides`, and check that the config has these fields.
 
     Args:

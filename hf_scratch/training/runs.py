@@ -8,9 +8,9 @@ import shlex
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager, suppress
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from accelerate import PartialState
 from accelerate.utils import broadcast_object_list
@@ -19,6 +19,7 @@ from tqdm.auto import tqdm
 from transformers import TrainingArguments
 
 from ..errors import UserError
+from .arguments import require_output_dir
 from .checkpoints import OPTIMIZER_PREFIXES, choose_checkpoint, whole_checkpoints
 
 LOCK = ".lock"
@@ -30,7 +31,7 @@ class Terminated(SystemExit):
 
 
 @contextmanager
-def open_run(args: TrainingArguments) -> Iterator[str | None]:
+def open_run(args: TrainingArguments) -> Generator[str | None]:
     """Lock `args.output_dir` for this run, and give all processes the checkpoint to resume from.
 
     A file lock holds the folder; the system releases it however the process ends. A folder that the run created is
@@ -44,6 +45,7 @@ def open_run(args: TrainingArguments) -> Iterator[str | None]:
             `choose_checkpoint`), or holds code; or the disk became full during the run.
         SystemExit: 143 after SIGTERM, 130 after Ctrl-C. The command that resumes the run is printed.
     """
+    output_dir = require_output_dir(args)
     with ExitStack() as stack:
         stack.enter_context(_exit_on_sigterm())
         checkpoint = on_main_process(lambda: _claim(args, stack))
@@ -51,7 +53,7 @@ def open_run(args: TrainingArguments) -> Iterator[str | None]:
             yield checkpoint
         except (KeyboardInterrupt, Terminated) as stop:
             if PartialState().is_main_process:
-                tqdm.write(how_to_go_on(args.output_dir), file=sys.stderr)  # does not break the progress bar
+                tqdm.write(how_to_go_on(output_dir), file=sys.stderr)  # does not break the progress bar
             raise SystemExit(128 + (signal.SIGTERM if isinstance(stop, Terminated) else signal.SIGINT)) from None
         except pickle.UnpicklingError:  # torch's own message advises to run the code
             raise UserError(
@@ -61,13 +63,13 @@ def open_run(args: TrainingArguments) -> Iterator[str | None]:
         except Exception as error:
             if not is_disk_full(error):
                 raise
-            message = f"There is no space left on the disk of `output_dir` ({args.output_dir}). Free some."
-            raise UserError(f"{message} {how_to_go_on(args.output_dir)}") from error
+            message = f"There is no space left on the disk of `output_dir` ({output_dir}). Free some."
+            raise UserError(f"{message} {how_to_go_on(output_dir)}") from error
 
 
 def on_main_process(make: Callable[[], T]) -> T:
     """Call `make` on the main process alone. Each process gets its result, or raises its exception."""
-    outcome = [None, None]
+    outcome: list[Any] = [None, None]
     if PartialState().is_main_process:
         try:
             outcome[0] = make()
@@ -80,16 +82,17 @@ def on_main_process(make: Callable[[], T]) -> T:
 
 
 def _claim(args: TrainingArguments, stack: ExitStack) -> str | None:
-    is_new = not os.path.isdir(args.output_dir)
-    os.makedirs(args.output_dir, exist_ok=True)
+    output_dir = require_output_dir(args)
+    is_new = not os.path.isdir(output_dir)
+    os.makedirs(output_dir, exist_ok=True)
     if is_new:
-        stack.callback(_remove_if_empty, args.output_dir)
-    lock = FileLock(os.path.join(args.output_dir, LOCK))
+        stack.callback(_remove_if_empty, output_dir)
+    lock = FileLock(os.path.join(output_dir, LOCK))
     try:
         lock.acquire(timeout=0)
     except Timeout:
         raise UserError(
-            f"`output_dir` ({args.output_dir}) is in use by another run. Wait for its end, or choose another folder."
+            f"`output_dir` ({output_dir}) is in use by another run. Wait for its end, or choose another folder."
         ) from None
     stack.callback(lock.release)
     stack.callback(_remove_lock, lock.lock_file)  # while it is still held
@@ -107,7 +110,7 @@ def _remove_if_empty(folder: str) -> None:
 
 
 @contextmanager
-def _exit_on_sigterm() -> Iterator[None]:
+def _exit_on_sigterm() -> Generator[None]:
     """Turn SIGTERM into an exception, so that locks are released."""
     if threading.current_thread() is not threading.main_thread():  # only the main thread may set handlers
         yield
@@ -151,13 +154,13 @@ def is_disk_full(error: BaseException) -> bool:
     safetensors, which is written in Rust, gives the error number as text. torch's file writer only says that it
     failed.
     """
-    seen = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+    seen, cause = set(), error
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
+        if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT):
             return True
-        text = str(error)
+        text = str(cause)
         if "No space left on device" in text or "os error 28" in text or "inline_container.cc" in text:
             return True
-        error = error.__cause__ or error.__context__
+        cause = cause.__cause__ or cause.__context__
     return False

@@ -112,4 +112,5 @@ def make_model(
     """
     special = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
     fields = {"vocab_size": len(tokenizer), **special, **fields, **config_overrides}
-    return model_class(model_class.config_class(**fields, attn_implementation=model_args.attn_implementation))
+    config_class: Any = model_class.config_class  # None only for a class without a configuration
+    return model_class(config_class(**fields, attn_implementation=model_args.attn_implementation))

@@ -8,20 +8,22 @@ import logging
 import shutil
 from collections.abc import Sized
 from pathlib import Path
+from typing import Any
 
 import datasets
 import torch
 from accelerate.data_loader import BatchSamplerShard
 from torch.utils.data import DataLoader, Sampler
-from transformers import EarlyStoppingCallback, Seq2SeqTrainer, Trainer
+from transformers import EarlyStoppingCallback, PreTrainedModel, Seq2SeqTrainer, Trainer
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_pt_utils import LengthGroupedSampler
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, IntervalStrategy, SaveStrategy
+from transformers.training_args import OptimizerNames
 
 from ..data.sampling import SeededSampler, TokenBudgetBatchSampler
 from ..errors import UserError
 from ..manifest import MANIFEST, write_manifest
-from .arguments import data_seed
+from .arguments import data_seed, require_output_dir
 from .callbacks import SaveAfterEvaluation, StopCallback, StopOnSignal, TrainingTime
 from .checkpoints import check_same_config, delete_old_checkpoints, find_best_checkpoint, is_early, saved_facts
 
@@ -41,7 +43,7 @@ NOTED_ARGUMENTS = {
 }
 
 
-class ResumableTrainerMixin:
+class ResumableTrainerMixin(Trainer):
     """Checkpoints from which a stopped or killed run can be resumed, for any Trainer.
 
     - A checkpoint has a manifest, written last. Older checkpoints are deleted only after that.
@@ -50,6 +52,8 @@ class ResumableTrainerMixin:
     - On several processes, a run that is resumed within an epoch reads that epoch's order.
     - A run that is resumed after its last update makes no further update.
     """
+
+    model: PreTrainedModel
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -105,7 +109,7 @@ class ResumableTrainerMixin:
             max_steps, num_update_steps_per_epoch, num_train_epochs, resume_from_checkpoint, trial
         )
         if resume_from_checkpoint is not None and self.args.load_best_model_at_end:
-            find_best_checkpoint(self.state, resume_from_checkpoint, self.args.output_dir)
+            find_best_checkpoint(self.state, resume_from_checkpoint, require_output_dir(self.args))
         return result
 
     def _load_callback_state(self) -> None:
@@ -121,7 +125,8 @@ class ResumableTrainerMixin:
     def _load_optimizer_and_scheduler(self, checkpoint) -> None:
         if checkpoint is None:
             return
-        options = [set(group) for group in self.optimizer.param_groups]
+        optimizer: Any = self.optimizer  # Trainer has made it
+        options = [set(group) for group in optimizer.param_groups]
         try:
             super()._load_optimizer_and_scheduler(checkpoint)
         except ValueError as error:  # other groups of parameters
@@ -130,12 +135,13 @@ class ResumableTrainerMixin:
             problem = f"groups its parameters otherwise than this run ({error})"
         else:
             # torch accepts the options of another optimiser without an error; the next update would fail
-            loaded = [set(group) for group in self.optimizer.param_groups]
+            loaded = [set(group) for group in optimizer.param_groups]
             missing = [name for new, old in zip(options, loaded, strict=True) for name in sorted(new - old)]
             missing = [name for name in missing if name != "initial_lr"]  # the schedule's
             if not missing:
                 return
-            problem = f"is of another optimiser than `optim` {self.args.optim.value}: it has no {missing[0]!r}"
+            name = OptimizerNames(self.args.optim).value
+            problem = f"is of another optimiser than `optim` {name}: it has no {missing[0]!r}"
         raise UserError(
             f"The optimiser state in {checkpoint} {problem}. Resume with the optimiser and weight decay options that "
             "the run was begun with."
@@ -191,11 +197,11 @@ class ResumableTrainerMixin:
             if is_best_early:  # a run that is not stopped would not have it
                 self.state.best_model_checkpoint = best_before
                 if self.args.should_save:
-                    self.state.save_to_json(folder / TRAINER_STATE_NAME)
+                    self.state.save_to_json(str(folder / TRAINER_STATE_NAME))
             self.accelerator.wait_for_everyone()  # each process has written its random state
             if self.args.should_save:
                 facts = {"step": step, "num_processes": self.args.world_size, "is_early": self.saves_early}
-                write_manifest(folder, **facts, **self.batch_facts(), **self._argument_facts())
+                write_manifest(folder, None, **facts, **self.batch_facts(), **self._argument_facts())
         except Exception:
             if self.args.should_save:
                 shutil.rmtree(folder, ignore_errors=True)  # half a checkpoint only takes space
@@ -348,8 +354,9 @@ class TranslationTrainer(ScratchTrainerMixin, Seq2SeqTrainer):
         super().__init__(*args, **kwargs)
         self.batch_sampler = None
         if max_tokens_per_batch is not None:
+            rows: Any = self.train_dataset
             self.batch_sampler = TokenBudgetBatchSampler(
-                self.train_dataset["length"],
+                rows["length"],
                 max_tokens_per_batch,
                 num_processes=self.accelerator.num_processes,
                 seed=data_seed(self.args),
@@ -359,9 +366,10 @@ class TranslationTrainer(ScratchTrainerMixin, Seq2SeqTrainer):
         """As stock, or batches of at most `max_tokens_per_batch` tokens, shared among the processes."""
         if self.batch_sampler is None:
             return super().get_train_dataloader()
-        dataset = self.train_dataset
-        if isinstance(dataset, datasets.Dataset):
-            dataset = self._remove_unused_columns(dataset, description="training")
+        rows = self.train_dataset
+        if isinstance(rows, datasets.Dataset):
+            rows = self._remove_unused_columns(rows, description="training")
+        dataset: Any = rows  # torch reads a `datasets.Dataset` as its own
         dataloader = DataLoader(
             dataset,
             batch_sampler=self.batch_sampler,
