@@ -22,9 +22,9 @@ from hf_scratch.training.arguments import LanguageModelArguments, check_validati
 from hf_scratch.training.averaging import save_final_model
 from hf_scratch.training.callbacks import TrainingTime, stopping_callbacks
 from hf_scratch.training.parsing import start_training_command
+from hf_scratch.training.resuming import ResumableTrainerMixin
 from hf_scratch.training.runs import open_run
 from hf_scratch.training.starting_point import make_model
-from hf_scratch.training.trainers import ResumableTrainerMixin
 
 
 class ResumableTrainer(ResumableTrainerMixin, Trainer):

@@ -142,24 +142,41 @@ PRIVATE_NAMES = [
     ),
     # Trainer
     PrivateName(
-        TRAINER, "_get_train_sampler", "training/trainers.py",
+        TRAINER, "_get_train_sampler", "training/resuming.py",
         "Overridden to give LengthGroupedSampler a seed of its own.",
     ),
     PrivateName(
-        TRAINER, "_init_training_state", "training/trainers.py",
+        TRAINER, "_init_training_state", "training/resuming.py",
         "Overridden to find the best checkpoint again after resuming. No callback runs before Trainer has read it.",
     ),
     PrivateName(
-        TRAINER, "_run_epoch", "training/trainers.py",
+        TRAINER, "_load_callback_state", "training/resuming.py",
+        "Overridden to keep this run's patience for early stopping: Trainer restores the saved one with the count.",
+    ),
+    PrivateName(
+        TRAINER, "_load_optimizer_and_scheduler", "training/resuming.py",
+        "Overridden to refuse the state of another optimiser, which torch loads and then fails on.", "checkpoint",
+    ),
+    PrivateName(
+        TRAINER, "_evaluate", "training/resuming.py",
+        "Called for the last evaluation after a time limit, which must not move a plateau schedule.",
+        "trial ignore_keys_for_eval skip_scheduler=",
+    ),
+    PrivateName(
+        TRAINER, "_determine_best_metric", "training/resuming.py",
+        "Called after that evaluation: it may be the best of the run.", "metrics trial",
+    ),
+    PrivateName(
+        TRAINER, "_run_epoch", "training/resuming.py",
         "Overridden to make no update when a resumed run has already made its last.",
     ),
     PrivateName(
-        TRAINER, "_save_checkpoint", "training/trainers.py",
+        TRAINER, "_save_checkpoint", "training/resuming.py",
         "Overridden to write the manifest last and delete old checkpoints after it. `on_save` runs too early: other "
         "processes may still be writing.",
         "model trial",
     ),
-    PrivateName(TRAINER, "_get_output_dir", "training/trainers.py", "Called: where checkpoints are saved.", "trial"),
+    PrivateName(TRAINER, "_get_output_dir", "training/resuming.py", "Called: where checkpoints are saved.", "trial"),
     PrivateName(
         TRAINER, "_remove_unused_columns", "training/trainers.py",
         "Called for the DataLoader with a token budget, as in Trainer's own.", "dataset description=",

@@ -251,7 +251,7 @@ def test_old_checkpoints_are_deleted_when_the_new_one_is_whole(make_trainer):  #
         write(folder, **facts)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hf_scratch.training.trainers.write_manifest", look)
+        patch.setattr("hf_scratch.training.resuming.write_manifest", look)
         trainer.train()
     names = [f"checkpoint-{step}" for step in (1, 2, 3, 4)]
     assert kept == [[], names[:1], names[:2], names[1:3]]

@@ -2,6 +2,7 @@
 """Trainers whose runs can be stopped, resumed and averaged."""
 
 from .averaging import evaluate_and_select_weights
-from .trainers import LanguageModelTrainer, ResumableTrainerMixin, TranslationTrainer
+from .resuming import ResumableTrainerMixin
+from .trainers import LanguageModelTrainer, TranslationTrainer
 
 __all__ = ["LanguageModelTrainer", "ResumableTrainerMixin", "TranslationTrainer", "evaluate_and_select_weights"]

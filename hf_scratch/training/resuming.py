@@ -1,0 +1,277 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""Checkpoints from which a stopped or killed run can be resumed, for any Trainer."""
+
+import hashlib
+import json
+import logging
+import shutil
+from collections.abc import Sized
+from pathlib import Path
+from typing import Any
+
+import datasets
+from accelerate.data_loader import BatchSamplerShard
+from torch.utils.data import DataLoader, Sampler
+from transformers import EarlyStoppingCallback, PreTrainedModel, Trainer
+from transformers.trainer import TRAINER_STATE_NAME
+from transformers.trainer_pt_utils import LengthGroupedSampler
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, IntervalStrategy, SaveStrategy
+from transformers.training_args import OptimizerNames
+
+from ..data.sampling import SeededSampler
+from ..errors import UserError
+from ..manifest import MANIFEST, write_manifest
+from .arguments import data_seed, require_output_dir
+from .callbacks import SaveAfterEvaluation, StopCallback, StopOnSignal
+from .checkpoints import check_same_config, delete_old_checkpoints, find_best_checkpoint, is_early, saved_facts
+
+logger = logging.getLogger(__name__)
+
+# training arguments that are kept in a checkpoint's manifest, and what another value does to a resumed run
+OTHER_ORDER = "From here on, the order of the rows is another one: some may be seen twice in this epoch, others not."
+STAYS = "The checkpoint's value stays in use."
+NOTED_ARGUMENTS = {
+    "seed": OTHER_ORDER,
+    "data_seed": OTHER_ORDER,
+    "train_sampling_strategy": OTHER_ORDER,
+    "dataloader_drop_last": OTHER_ORDER,
+    "lr_scheduler_type": "The learning rate will be another one than in the run that was begun.",
+    "learning_rate": STAYS,
+    "weight_decay": STAYS,
+}
+
+
+class ResumableTrainerMixin(Trainer):
+    """Checkpoints from which a stopped or killed run can be resumed, for any Trainer.
+
+    - A checkpoint has a manifest, written last. Older checkpoints are deleted only after that.
+    - A resumed run ends as a run that was not stopped. To that end, a run that is stopped early (see `StopCallback`)
+      does what is due after its last update, and then saves an early checkpoint. A time limit's evaluation comes last.
+    - On several processes, a run that is resumed within an epoch reads that epoch's order.
+    - A run that is resumed after its last update makes no further update.
+    """
+
+    model: PreTrainedModel
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.add_callback(SaveAfterEvaluation())  # after the callbacks that ask for checkpoints
+        self.saved_step = None  # the update after which the last checkpoint of this run was saved
+        self.saves_early = False
+
+    def get_train_dataloader(self) -> DataLoader:
+        """As stock, with the sampler where accelerate's `set_epoch` finds it."""
+        return show_sampler(super().get_train_dataloader())
+
+    def get_eval_dataloader(self, *args, **kwargs) -> DataLoader:
+        """As stock, but with all rows: `dataloader_drop_last` is for training."""
+        drop_last, self.args.dataloader_drop_last = self.args.dataloader_drop_last, False
+        try:
+            return super().get_eval_dataloader(*args, **kwargs)
+        finally:
+            self.args.dataloader_drop_last = drop_last
+
+    def _get_train_sampler(self, *args, **kwargs) -> Sampler | None:
+        sampler = super()._get_train_sampler(*args, **kwargs)
+        return SeededSampler(sampler, data_seed(self.args)) if isinstance(sampler, LengthGroupedSampler) else sampler
+
+    def train(self, resume_from_checkpoint=None, *args, **kwargs):
+        """As stock, but `_save_checkpoint` deletes old checkpoints, not Trainer, and a resumed run is checked first.
+
+        `eval_on_start` is for the start alone: a resumed run has had that evaluation.
+
+        Raises:
+            UserError: the checkpoint to resume from is of a run with other data, batches or config, or with another
+                optimiser.
+        """
+        if isinstance(resume_from_checkpoint, str | Path):
+            self.check_same_run(resume_from_checkpoint)
+        if self.args.dataloader_persistent_workers:  # torch draws a seed when it starts the workers
+            logger.warning(
+                "With `dataloader_persistent_workers`, a resumed run draws other random numbers than a run that was "
+                "not stopped. Leave it out to resume exactly."
+            )
+        self.saved_step = None
+        self.save_total_limit, self.args.save_total_limit = self.args.save_total_limit, None
+        eval_on_start = self.args.eval_on_start
+        self.args.eval_on_start = eval_on_start and not resume_from_checkpoint
+        try:
+            return super().train(resume_from_checkpoint, *args, **kwargs)
+        finally:
+            self.args.save_total_limit, self.args.eval_on_start = self.save_total_limit, eval_on_start
+
+    def _init_training_state(
+        self, max_steps, num_update_steps_per_epoch, num_train_epochs, resume_from_checkpoint, trial
+    ):
+        result = super()._init_training_state(
+            max_steps, num_update_steps_per_epoch, num_train_epochs, resume_from_checkpoint, trial
+        )
+        if resume_from_checkpoint is not None and self.args.load_best_model_at_end:
+            find_best_checkpoint(self.state, resume_from_checkpoint, require_output_dir(self.args))
+        return result
+
+    def _load_callback_state(self) -> None:
+        """Trainer restores the saved patience as well as the count; here the patience is this run's."""
+        callbacks = self.callback_handler.callbacks
+        wanted = [vars(callback).copy() for callback in callbacks if isinstance(callback, EarlyStoppingCallback)]
+        super()._load_callback_state()
+        restored = [c for c in self.callback_handler.callbacks if isinstance(c, EarlyStoppingCallback)]
+        for callback, values in zip(restored, wanted, strict=False):
+            callback.early_stopping_patience = values["early_stopping_patience"]
+            callback.early_stopping_threshold = values["early_stopping_threshold"]
+
+    def _load_optimizer_and_scheduler(self, checkpoint) -> None:
+        if checkpoint is None:
+            return
+        optimizer: Any = self.optimizer  # Trainer has made it
+        options = [set(group) for group in optimizer.param_groups]
+        try:
+            super()._load_optimizer_and_scheduler(checkpoint)
+        except ValueError as error:  # other groups of parameters
+            if "parameter group" not in str(error):
+                raise
+            problem = f"groups its parameters otherwise than this run ({error})"
+        else:
+            # torch accepts the options of another optimiser without an error; the next update would fail
+            loaded = [set(group) for group in optimizer.param_groups]
+            missing = [name for new, old in zip(options, loaded, strict=True) for name in sorted(new - old)]
+            missing = [name for name in missing if name != "initial_lr"]  # the schedule's
+            if not missing:
+                return
+            name = OptimizerNames(self.args.optim).value
+            problem = f"is of another optimiser than `optim` {name}: it has no {missing[0]!r}"
+        raise UserError(
+            f"The optimiser state in {checkpoint} {problem}. Resume with the optimiser and weight decay options that "
+            "the run was begun with."
+        )
+
+    def _run_epoch(self, *args, **kwargs):
+        callbacks = self.callback_handler.callbacks
+        stoppers = [c for c in callbacks if isinstance(c, EarlyStoppingCallback)]
+        has_stopped = any(c.early_stopping_patience_counter >= c.early_stopping_patience for c in stoppers)
+        if has_stopped or self.state.global_step >= self.state.max_steps:
+            self.control.should_training_stop = True
+            return
+        super()._run_epoch(*args, **kwargs)
+        stops = [c for c in callbacks if isinstance(c, StopCallback) and c.has_stopped]
+        if stops:
+            self._end_early(stops, kwargs["model"], kwargs["trial"], kwargs["ignore_keys_for_eval"])
+
+    def _end_early(self, stops: list[StopCallback], model, trial, ignore_keys_for_eval) -> None:
+        """Save an early checkpoint, unless this update has one; after a time limit, also evaluate."""
+        is_signal = any(isinstance(stop, StopOnSignal) for stop in stops)
+        step = self.state.global_step
+        if self.saved_step != step and (is_signal or self.args.save_strategy != SaveStrategy.NO):
+            self.saves_early = True
+            try:
+                self._save_checkpoint(model, trial)
+            finally:
+                self.saves_early = False
+            self.control = self.callback_handler.on_save(self.args, self.state, self.control)
+        has_evaluation = any(entry["step"] == step and "eval_runtime" in entry for entry in self.state.log_history)
+        if not is_signal and not has_evaluation and self.args.eval_strategy != IntervalStrategy.NO:
+            metrics = self._evaluate(trial, ignore_keys_for_eval, skip_scheduler=True)
+            if self._determine_best_metric(metrics, trial) and self.saved_step == step:
+                # for the end of this run; the state in the checkpoint stays as it was saved
+                self.state.best_model_checkpoint = str(self._checkpoint_folder(trial, step))
+
+    def _checkpoint_folder(self, trial, step: int) -> Path:
+        return Path(self._get_output_dir(trial), f"{PREFIX_CHECKPOINT_DIR}-{step}")
+
+    def _is_best_early(self, trial) -> bool:
+        """Return whether the best update has, or now gets, an early checkpoint."""
+        step = self.state.best_global_step
+        if step == self.state.global_step:
+            return self.saves_early
+        return step is not None and is_early(self._checkpoint_folder(trial, step))
+
+    def _save_checkpoint(self, model, trial):
+        step, best_before = self.state.global_step, self.state.best_model_checkpoint
+        folder, is_best_early = self._checkpoint_folder(trial, step), self._is_best_early(trial)
+        if self.args.should_save:
+            (folder / MANIFEST).unlink(missing_ok=True)
+        try:
+            super()._save_checkpoint(model, trial)
+            if is_best_early:  # a run that is not stopped would not have it
+                self.state.best_model_checkpoint = best_before
+                if self.args.should_save:
+                    self.state.save_to_json(str(folder / TRAINER_STATE_NAME))
+            self.accelerator.wait_for_everyone()  # each process has written its random state
+            if self.args.should_save:
+                facts = {"step": step, "num_processes": self.args.world_size, "is_early": self.saves_early}
+                write_manifest(folder, None, **facts, **self.batch_facts(), **self._argument_facts())
+        except Exception:
+            if self.args.should_save:
+                shutil.rmtree(folder, ignore_errors=True)  # half a checkpoint only takes space
+            raise
+        self.saved_step = step
+        if self.args.should_save:
+            delete_old_checkpoints(folder.parent, self.save_total_limit, self.state.best_model_checkpoint)
+
+    def batch_facts(self) -> dict[str, int | str | None]:
+        """Return what determines the rows of an update. A checkpoint's manifest keeps it, to compare on resuming.
+
+        Returns:
+            `rows_per_update`: rows of all processes together; None where batches are counted in tokens.
+            `train_rows`: rows of the training set; None if unknown.
+            `train_rows_sha256`: a hash of a few of them; None if unknown, or if rows change from one use to the next.
+        """
+        rows = self.args.train_batch_size * self.args.gradient_accumulation_steps * self.args.world_size
+        num_rows = len(self.train_dataset) if isinstance(self.train_dataset, Sized) else None
+        return {"rows_per_update": rows, "train_rows": num_rows, "train_rows_sha256": hash_rows(self.train_dataset)}
+
+    def _argument_facts(self) -> dict[str, int | float | str | None]:
+        return {name: getattr(value := getattr(self.args, name), "value", value) for name in NOTED_ARGUMENTS}
+
+    def check_same_run(self, checkpoint: str | Path) -> None:
+        """Compare this run with the one that the checkpoint comes from.
+
+        The number of processes and the rows per update are compared by `choose_checkpoint`, before the data are read.
+        Another seed or schedule, which the user may want, causes a warning.
+
+        Raises:
+            UserError: the model's config, the training data or the size of the batches differ. With
+                `ignore_data_skip`, data and batches are not compared.
+        """
+        check_same_config(self.model.config, checkpoint)
+        saved = saved_facts(checkpoint)
+        if "rows_per_update" in saved:  # in older manifests, the budget is there only if it was used
+            saved = {"max_tokens_per_batch": None} | saved if saved["rows_per_update"] is not None else saved
+        for name, now in self.batch_facts().items():
+            if name == "rows_per_update" or saved.get(name, now) == now or self.args.ignore_data_skip:
+                continue
+            difference = f"`{name}` {saved[name]}, and this run has {now}"
+            if name == "train_rows_sha256":
+                difference = "other training data, or with another preparation of the data"
+            raise UserError(
+                f"{checkpoint} was saved with {difference}: it would go on at other rows. Resume with the data and "
+                "options that the run was begun with; or start a new run with `--model_name_or_path` and the path of "
+                "the checkpoint."
+            )
+        for name, now in self._argument_facts().items():
+            if saved.get(name, now) != now:
+                effect = NOTED_ARGUMENTS[name]
+                logger.warning(f"{checkpoint} was saved with `{name}` {saved[name]}, and this run has {now}. {effect}")
+
+
+def hash_rows(dataset, count: int = 16) -> str | None:
+    """Hash `count` rows, evenly spaced over a dataset: other data or another preparation gives another hash.
+
+    Returns:
+        A SHA-256 in hex, or None for anything but a `datasets.Dataset`.
+    """
+    if not isinstance(dataset, datasets.Dataset):
+        return None
+    indices = sorted({i * len(dataset) // count for i in range(count)} if len(dataset) else ())
+    rows = json.dumps([dataset[i] for i in indices], sort_keys=True, default=str)
+    return hashlib.sha256(rows.encode()).hexdigest()
+
+
+def show_sampler(dataloader: DataLoader) -> DataLoader:
+    """Put the sampler where accelerate looks for it to set the epoch, also after batches were skipped.
+
+    On several processes, accelerate's `BatchSamplerShard` hides the sampler, and does not pass `set_epoch` on.
+    """
+    if isinstance(dataloader.batch_sampler, BatchSamplerShard):
+        dataloader.batch_sampler.sampler = dataloader.batch_sampler.batch_sampler.sampler
+    return dataloader
