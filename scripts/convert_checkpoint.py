@@ -21,7 +21,7 @@ from hf_scratch import convert
 from hf_scratch.convert.presets import PRESETS
 from hf_scratch.errors import command, preparation
 from hf_scratch.loading import find_model, load_checkpoint, load_tokenizer
-from hf_scratch.models.base import share_weights
+from hf_scratch.models.base import copy_config_permissions
 from hf_scratch.recipes import parse_pairs
 from hf_scratch.training.checkpoints import check_output_dir
 from hf_scratch.training.parsing import parse_arguments
@@ -112,7 +112,7 @@ def main():
         (args,), _ = parse_arguments(ConversionArguments)
         model = run(args)
     model.save_pretrained(args.output_dir)
-    share_weights(Path(args.output_dir))
+    copy_config_permissions(Path(args.output_dir))
     if args.source not in PRESETS:
         try:
             load_tokenizer(args.input).save_pretrained(args.output_dir)

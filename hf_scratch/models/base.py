@@ -121,9 +121,9 @@ class ScratchPreTrainedModel(PreTrainedModel):
         """
         loss_kwargs = {name: kwargs.pop(name) for name in LOSS_KWARGS if name in kwargs}
         if hasattr(self, "_loss_function") or kwargs.get("ignore_index", -100) != -100:
-            if any(loss_kwargs.values()):
+            if used := [name for name, value in loss_kwargs.items() if value]:
                 raise ValueError(
-                    f"`{'`, `'.join(loss_kwargs)}` cannot be combined with a loss function or an `ignore_index` of "
+                    f"`{'`, `'.join(used)}` cannot be combined with a loss function or an `ignore_index` of "
                     "your own. Leave one of them out."
                 )
             skip_logits = False
@@ -163,7 +163,7 @@ class ScratchPreTrainedModel(PreTrainedModel):
             self._save_code(Path(save_directory))
         super().save_pretrained(save_directory, is_main_process, *args, **kwargs)
         if is_saving:
-            share_weights(Path(save_directory))
+            copy_config_permissions(Path(save_directory))
 
     def _save_code(self, folder: Path) -> None:
         """Copy the model's code into `folder`, and name its classes in the config's `auto_map`.
@@ -240,7 +240,7 @@ def _held_loading_report() -> Generator[list[LogRecord]]:
             source.handle(record)
 
 
-def share_weights(folder: Path) -> None:
+def copy_config_permissions(folder: Path) -> None:
     """Give weight files the permissions of the config file: safetensors makes them readable by the owner alone."""
     config = next(folder.glob("*config.json"), None)
     if config is None:
@@ -251,7 +251,7 @@ def share_weights(folder: Path) -> None:
 
 
 def check_memory(config: ScratchConfig) -> None:
-    """Raise ValueError for a model that is larger than the memory of the device on which it is built.
+    """Raise ValueError if the model does not fit into the memory of the device it is built on.
 
     Without this check, an impossible size ends in a killed process. Models without memory pass (torch's "meta" device,
     `accelerate.init_empty_weights`, FakeTensorMode), and so do those that DeepSpeed's ZeRO-3 splits over machines.

@@ -11,9 +11,9 @@ from transformers.dynamic_module_utils import get_relative_import_files
 # larger than any model ever trained, and small enough that no tensor's size overflows
 MOST_WEIGHTS = 10**13
 MOST_LAYERS = 10_000
+INITIALIZERS = ("normal", "xavier_uniform", "xavier_uniform_all", "torch")
 
-
-# the type of a field whose default is computed at construction: `@strict` accepts None, but no reader ever finds it
+# the type of a field whose default, None, is replaced at construction: `@strict` accepts None, readers never see it
 if TYPE_CHECKING:
     T = TypeVar("T")
     Derived = Annotated[T, "None until the configuration is constructed"]
@@ -96,9 +96,6 @@ def check_choice(config: PreTrainedConfig, name: str, choices: tuple) -> None:
     """Raise ValueError unless the field is one of `choices`."""
     if getattr(config, name) not in choices:
         raise ValueError(f"`{name}` must be {' or '.join(map(repr, choices))}, got {getattr(config, name)!r}.")
-
-
-INITIALIZERS = ("normal", "xavier_uniform", "xavier_uniform_all", "torch")
 
 
 def check_scale(config: PreTrainedConfig, *names: str) -> None:

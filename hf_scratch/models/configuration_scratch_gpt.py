@@ -47,20 +47,21 @@ class ScratchGPTConfig(ScratchConfig):
         embedding_dropout: dropout on the embeddings.
         hidden_dropout: dropout on each sub-layer's output.
         attention_dropout: dropout on the attention weights.
-        initializer_range: standard deviation of the initial weights, for the initializer "normal".
+        initializer_range: standard deviation of the initial embeddings, and with `initializer="normal"` of all
+            weights. The initializers "xavier_uniform_all" and "torch" do not use it.
         initializer: how weights are drawn, one of
             "normal": N(0, initializer_range), with zero biases;
             "xavier_uniform": Glorot and Bengio 2010 for linear layers, with zero biases; "normal" for embeddings;
             "xavier_uniform_all": the same for every matrix, with torch's own biases (annotated-seq2seq);
-            "torch": torch's own linear layers and embeddings (articles that say nothing).
-        use_cache: return keys and values for generation. Always False with `is_causal=False`.
+            "torch": PyTorch's default initialisation, for articles that name none.
+        use_cache: return keys and values for generation. Set to False at construction with `is_causal=False`.
         tie_word_embeddings: the head uses the token embedding's weight.
         pad_token_id: an id within the vocabulary, or None.
         bos_token_id: an id within the vocabulary, or None.
         eos_token_id: an id within the vocabulary, several of them, or None.
 
     Raises:
-        ValueError: a field has an invalid value; the message names it.
+        StrictDataclassError: a field, or several together, have invalid values; the message names them.
     """
 
     model_type = "scratch_gpt"

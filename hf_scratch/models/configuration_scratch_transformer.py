@@ -60,7 +60,7 @@ class ScratchTransformerConfig(ScratchConfig):
             "normal": N(0, init_std), with zero biases;
             "xavier_uniform": Glorot and Bengio 2010 for linear layers, with zero biases; "normal" for embeddings;
             "xavier_uniform_all": the same for every matrix, with torch's own biases (annotated-seq2seq);
-            "torch": torch's own linear layers and embeddings (articles that say nothing).
+            "torch": PyTorch's default initialisation, for articles that name none.
         use_cache: return keys and values for generation.
         tie_word_embeddings: the head uses the target embedding's weight.
         pad_token_id: an id within both vocabularies, or None. Training needs it.
@@ -71,7 +71,7 @@ class ScratchTransformerConfig(ScratchConfig):
         target_lang: the language it translates to, or None if unknown.
 
     Raises:
-        ValueError: a field has an invalid value; the message names it.
+        StrictDataclassError: a field, or several together, have invalid values; the message names them.
     """
 
     model_type = "scratch_transformer"

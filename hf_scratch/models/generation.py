@@ -233,7 +233,7 @@ class ScratchGenerationMixin(ScratchPreTrainedModel, GenerationMixin):
                 rows = rows[kept]
             tokens = input_ids[:, -1:]  # a stopping criterion may have changed them in place
             if may_leave_vocabulary:
-                check_inputs(self.config, False, tokens, vocab_size)
+                check_inputs(self.config, tokens, None, vocab_size)
             if len(rows) == len(tokens):
                 logits = decoder.step(tokens)[:, 0]
             else:

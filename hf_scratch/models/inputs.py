@@ -20,9 +20,11 @@ def make_position_ids(
 ) -> torch.Tensor:
     """Positions (batch or 1, length): `position_ids`, or by default 0, 1, ... continued from the end of the cache.
 
+    Given positions are checked on a CPU only, where reading them is cheap. Nothing is checked while compiling.
+
     Raises:
-        ValueError: the tokens with those of the cache need more positions than `max_position_embeddings`, or a
-            position is negative.
+        ValueError: the tokens with those of the cache need more positions than `max_position_embeddings`, or a given
+            position is negative or beyond the last one.
     """
     length, longest = inputs_embeds.shape[1], config.max_position_embeddings
     # a StaticCache's length is a tensor: Python must not branch on it, and the cache bounds it by itself
@@ -31,11 +33,12 @@ def make_position_ids(
     if position_ids is None:
         position_ids = (torch.arange(length, device=inputs_embeds.device) + past_length).unsqueeze(0)
     elif not is_torchdynamo_compiling():  # packed and left-padded rows start from 0 within a row
-        is_readable = position_ids.device.type == "cpu" and position_ids.numel()
-        first, last = (int(x) for x in position_ids.aminmax()) if is_readable else (0, -1)
-        if first < 0:
-            raise ValueError(f"`position_ids` holds {first}, but positions count from 0.")
-        end = last + 1
+        is_readable = position_ids.device.type == "cpu" and position_ids.numel() > 0
+        first, last = (int(x) for x in position_ids.aminmax()) if is_readable else (0, 0)
+        if first < 0 or last >= longest:
+            position = first if first < 0 else last
+            raise ValueError(f"`position_ids` holds {position}, but this model has the positions 0 to {longest - 1}.")
+        end = 0
     if not is_torchdynamo_compiling() and end > longest:
         raise ValueError(
             f"The input is {end} tokens long, but `max_position_embeddings` of this model is {longest}. Shorten "
@@ -45,7 +48,7 @@ def make_position_ids(
     return position_ids
 
 
-def slice_logits(hidden_states: torch.Tensor, logits_to_keep: int | torch.Tensor) -> torch.Tensor:
+def slice_logits_to_keep(hidden_states: torch.Tensor, logits_to_keep: int | torch.Tensor) -> torch.Tensor:
     """The hidden states to compute logits for: the last `logits_to_keep` positions (0: all), or 1-d indices."""
     kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) and logits_to_keep else logits_to_keep
     return hidden_states if isinstance(kept, int) else hidden_states[:, kept, :]
@@ -60,7 +63,7 @@ def shift_right(config: PreTrainedConfig, labels: torch.Tensor) -> torch.Tensor:
     for name in ("decoder_start_token_id", "pad_token_id"):
         if getattr(config, name) is None:
             raise ValueError(
-                f"`{name}` is None in the model's config, but the decoder's input is made of the labels and it. "
+                f"`{name}` is None in the model's config, and the decoder's input is built from it and the labels. "
                 f"Set `model.config.{name}`, or pass `decoder_input_ids`."
             )
     start = labels.new_full((labels.shape[0], 1), config.decoder_start_token_id)
@@ -69,7 +72,10 @@ def shift_right(config: PreTrainedConfig, labels: torch.Tensor) -> torch.Tensor:
 
 
 def check_inputs(
-    config: PreTrainedConfig, inputs_embeds_given: bool, input_ids: torch.Tensor | None, vocabulary: int | nn.Embedding
+    config: PreTrainedConfig,
+    input_ids: torch.Tensor | None,
+    inputs_embeds: torch.Tensor | None,
+    vocabulary: int | nn.Embedding,
 ) -> None:
     """Raise ValueError unless exactly one input is given and all ids are within the vocabulary.
 
@@ -77,11 +83,11 @@ def check_inputs(
 
     Args:
         config: the model's configuration.
-        inputs_embeds_given: whether `inputs_embeds` was given.
         input_ids: (batch, length), or None.
+        inputs_embeds: (batch, length, width), or None.
         vocabulary: the number of tokens, or the embedding.
     """
-    if (input_ids is not None) == inputs_embeds_given:
+    if (input_ids is None) == (inputs_embeds is None):
         raise ValueError("You must specify exactly one of `input_ids` or `inputs_embeds` (or their `decoder_` forms).")
     if input_ids is None or input_ids.device.type != "cpu" or input_ids.numel() == 0 or is_torchdynamo_compiling():
         return
@@ -98,7 +104,7 @@ def check_inputs(
 
 
 def check_options(options: dict, vocab_size: int) -> None:
-    """Check the options of `generate()` that transformers accepts in any form and fails on late, or never.
+    """Check options of `generate()` that transformers accepts unchecked, and that fail late or never.
 
     Raises:
         ValueError: an option has a wrong value; the message names both and says what is allowed.

@@ -59,11 +59,12 @@ class MultiHeadAttention(nn.Module):
         config: the model's configuration. Its `head_dim` and `v_head_dim` are the paper's d_k and d_v. Its
             `_attn_implementation` names the attention function.
         num_heads: the paper's h.
-        is_causal: True hides later positions (the decoder's self-attention, section 3.2.3).
         layer_idx: index of this layer's keys and values in the cache.
+        is_causal: whether later positions are hidden (the decoder's self-attention, section 3.2.3). Attention
+            functions that can run without a mask, such as "sdpa", read it. Eager attention needs a mask.
     """
 
-    def __init__(self, config: PreTrainedConfig, num_heads: int, is_causal: bool = False, layer_idx: int = 0):
+    def __init__(self, config: PreTrainedConfig, num_heads: int, layer_idx: int, is_causal: bool = False):
         super().__init__()
         head_dim = config.head_dim or config.hidden_size // num_heads
         v_head_dim = getattr(config, "v_head_dim", None) or head_dim
@@ -182,7 +183,7 @@ class FeedForward(nn.Module):
 
 
 class ResidualLayer(GradientCheckpointingLayer):
-    """A layer whose sub-layers each stand in a residual connection with dropout and a LayerNorm.
+    """Base of a layer. Each sub-layer is wrapped in a residual connection with dropout and a LayerNorm.
 
     Args:
         norm_first: False is the paper's LayerNorm(x + Dropout(Sublayer(x))), sections 3.1 and 5.4. True is

@@ -14,7 +14,8 @@ remember(nn.Linear)
 class ScratchKwargs(TransformersKwargs, total=False):
     """Keyword arguments of both heads' `forward` for the loss, besides those of every transformers model.
 
-    They are not named parameters: Trainer treats any parameter containing "label" as a label column.
+    Not named parameters: Trainer treats any parameter containing "label" as a label column. `r_drop_alpha` is here
+    because it belongs to the same function.
 
     Attributes:
         label_smoothing: share of each label's probability that is spread over the whole vocabulary (section 5.4).

@@ -19,7 +19,7 @@ from .base import ScratchPreTrainedModel
 from .configuration_scratch_gpt import ScratchGPTConfig
 from .cpu_training import apply_dropout
 from .generation import ScratchGenerationMixin
-from .inputs import check_inputs, make_position_ids, slice_logits
+from .inputs import check_inputs, make_position_ids, slice_logits_to_keep
 from .layers import FeedForward, MultiHeadAttention, ResidualLayer, make_position_embedding
 from .loss import ScratchKwargs
 
@@ -116,7 +116,7 @@ class ScratchGPTModel(ScratchGPTPreTrainedModel):
             ValueError: an id is outside the vocabulary, there are more tokens than positions, or both or neither of
                 `input_ids` and `inputs_embeds` are given.
         """
-        check_inputs(self.config, inputs_embeds is not None, input_ids, self.config.vocab_size)
+        check_inputs(self.config, input_ids, inputs_embeds, self.embed_tokens)
         if inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)
         if use_cache and past_key_values is None:
@@ -199,7 +199,7 @@ class ScratchGPTForCausalLM(ScratchGPTPreTrainedModel, ScratchGenerationMixin):
         )
         hidden_states, logits, loss = outputs.last_hidden_state, None, None
         if labels is None or not skip_logits:
-            logits = self.lm_head(slice_logits(hidden_states, logits_to_keep))
+            logits = self.lm_head(slice_logits_to_keep(hidden_states, logits_to_keep))
         if labels is not None:
             next_tokens = kwargs.get("shift_labels")
             if next_tokens is None:

@@ -29,7 +29,7 @@ from .base import ScratchPreTrainedModel
 from .configuration_scratch_transformer import ScratchTransformerConfig
 from .cpu_training import apply_dropout
 from .generation import ScratchGenerationMixin
-from .inputs import check_inputs, make_position_ids, shift_right, slice_logits
+from .inputs import check_inputs, make_position_ids, shift_right, slice_logits_to_keep
 from .layers import FeedForward, MultiHeadAttention, ResidualLayer, make_position_embedding
 from .loss import ScratchKwargs
 
@@ -131,7 +131,7 @@ class ScratchTransformerPreTrainedModel(ScratchPreTrainedModel):
 
 
 class ScratchTransformerStack(ScratchTransformerPreTrainedModel):
-    """The common part of encoder and decoder: embeddings with positions, N layers, with pre-norm a last LayerNorm."""
+    """The common part of encoder and decoder: embeddings, positions, N layers and, with pre-norm, a last LayerNorm."""
 
     _fsdp_plan = PreTrainedConfig.base_model_fsdp_plan
 
@@ -156,7 +156,7 @@ class ScratchTransformerStack(ScratchTransformerPreTrainedModel):
         past_key_values: Cache | None = None,
     ) -> torch.Tensor:
         """Tokens times sqrt(d_model) plus positions (sections 3.4 and 3.5): (batch, length) -> (..., d_model)."""
-        check_inputs(self.config, inputs_embeds is not None, input_ids, self.embed_tokens)
+        check_inputs(self.config, input_ids, inputs_embeds, self.embed_tokens)
         if inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)
         position_ids = make_position_ids(self.config, inputs_embeds, position_ids, past_key_values)
@@ -248,7 +248,7 @@ class ScratchTransformerDecoder(ScratchTransformerStack):
             hidden_states = layer(
                 hidden_states,
                 causal_mask,
-                encoder_hidden_states,  # positional: gradient checkpointing needs it so
+                encoder_hidden_states,  # positional: gradient checkpointing tracks only those
                 cross_mask,
                 past_key_values=past_key_values,
                 use_cache=use_cache,
@@ -355,7 +355,7 @@ class ScratchTransformerForConditionalGeneration(ScratchTransformerPreTrainedMod
 
     def __init__(self, config: ScratchTransformerConfig):
         super().__init__(config)
-        # not the loss that the class name implies: it shifts labels, but `decoder_input_ids` are shifted already
+        # the class name implies a loss that shifts labels, but `decoder_input_ids` are shifted already
         self.loss_type = "ForMaskedLM"
         if config.tie_word_embeddings:
             source = "encoder" if config.share_encoder_decoder_embeddings else "decoder"
@@ -409,7 +409,8 @@ class ScratchTransformerForConditionalGeneration(ScratchTransformerPreTrainedMod
             r_drop_alpha: see `ScratchKwargs`.
 
         Returns:
-            `loss` in nats per token, `logits` (batch, kept length, decoder_vocab_size) unless skipped, and the cache.
+            `loss` in nats per token, `logits` (batch, kept length, decoder_vocab_size) unless skipped, and the cache,
+            which is None with `labels`.
         """
         skip_logits, loss_kwargs = self.take_loss_kwargs(skip_logits, kwargs)
         use_cache = False if labels is not None else use_cache
@@ -430,7 +431,7 @@ class ScratchTransformerForConditionalGeneration(ScratchTransformerPreTrainedMod
         )
         hidden_states, logits, loss = outputs.last_hidden_state, None, None
         if labels is None or not skip_logits:
-            logits = self.lm_head(slice_logits(hidden_states, logits_to_keep))
+            logits = self.lm_head(slice_logits_to_keep(hidden_states, logits_to_keep))
         if labels is not None:
             loss = self.compute_loss(hidden_states, logits, labels, labels, loss_kwargs, **kwargs)
         others = {name: value for name, value in outputs.items() if name != "last_hidden_state"}
