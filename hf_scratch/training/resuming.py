@@ -198,8 +198,9 @@ class ResumableTrainerMixin(Trainer):
                     self.state.save_to_json(str(folder / TRAINER_STATE_NAME))
             self.accelerator.wait_for_everyone()  # each process has written its random state
             if self.args.should_save:
-                facts = {"step": step, "num_processes": self.args.world_size, "is_early": self.saves_early}
-                write_manifest(folder, None, **facts, **self.batch_facts(), **self._argument_facts())
+                facts: dict[str, Any] = self.batch_facts() | self._argument_facts()
+                facts |= {"step": step, "num_processes": self.args.world_size, "is_early": self.saves_early}
+                write_manifest(folder, **facts)
         except Exception:
             if self.args.should_save:
                 shutil.rmtree(folder, ignore_errors=True)  # half a checkpoint only takes space
