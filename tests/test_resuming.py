@@ -182,10 +182,16 @@ def test_a_time_limit_leaves_no_trace_in_a_resumed_run(make_trainer, tmp_path, s
     assert_same_end(whole, resumed)
 
 
-def test_a_run_that_ends_at_its_time_limit_has_the_best_weights_and_averages_the_last(make_trainer, tmp_path):  # noqa: F811
-    settings = {**EACH_STEP, "save_strategy": "steps", "save_steps": 4, "eval_steps": 4, "max_steps": 8}
+@pytest.mark.parametrize("eval_steps", [4, 1], ids=["evaluated at the stop", "due anyway"])
+def test_a_run_that_ends_at_its_time_limit_has_the_best_weights_and_averages_the_last(
+    make_trainer,  # noqa: F811
+    tmp_path,
+    eval_steps,
+):
+    settings = {**EACH_STEP, "save_strategy": "steps", "save_steps": 4, "eval_steps": eval_steps, "max_steps": 8}
     trainer = train_in(tmp_path / "run", make_trainer, StopAt(6), **settings)  # the loss falls
     assert trainer.state.best_global_step == 6
+    assert trainer.state.best_model_checkpoint.endswith("checkpoint-6")
     with torch.no_grad():
         for parameter in trainer.model.parameters():
             parameter.neg_()
@@ -276,9 +282,10 @@ def test_an_evaluation_sees_all_rows(make_trainer):  # noqa: F811
 
 def test_auto_starts_anew_where_no_checkpoint_is_whole(tmp_path):
     make_checkpoint(tmp_path, 7, manifest=False)
+    (tmp_path / "runs").mkdir()  # Trainer's log for TensorBoard
     for _ in range(2):
         assert choose_checkpoint(arguments(tmp_path, "auto")) is None
-    assert [path.name for path in tmp_path.iterdir()] == ["damaged-checkpoint-7"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["damaged-checkpoint-7", "runs"]
     (tmp_path / "model.safetensors").write_text("")
     with pytest.raises(UserError, match="is not empty"):
         choose_checkpoint(arguments(tmp_path, "auto"))

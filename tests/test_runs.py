@@ -213,6 +213,8 @@ def test_a_full_disk_is_named_with_the_way_on(tmp_path, monkeypatch):
         OSError(errno.ENOSPC, "No space left on device"),
         RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 64 vs 0"),
         RuntimeError("I/O error: No space left on device (os error 28)"),
+        RuntimeError("I/O error: Disk quota exceeded (os error 122)"),
+        OSError(errno.EFBIG, "File too large"),
     ):
         assert is_disk_full(error)
         with pytest.raises(UserError) as caught, open_run(arguments(tmp_path / "run", "last")):

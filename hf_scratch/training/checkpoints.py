@@ -145,7 +145,8 @@ def choose_checkpoint(args: TrainingArguments) -> str | None:
     if wanted.lower() in ("last", "true", "auto"):
         last = _last_whole_checkpoint(output_dir)
         if last is None and wanted.lower() == "auto":
-            check_output_dir(output_dir, f"damaged-{PREFIX_CHECKPOINT_DIR}-")
+            # "runs" is the folder of Trainer's log for TensorBoard
+            check_output_dir(output_dir, f"damaged-{PREFIX_CHECKPOINT_DIR}-", "runs")
             return None
         if last is None:
             damaged = sorted(path.name for path in Path(output_dir).glob(f"damaged-{PREFIX_CHECKPOINT_DIR}-*"))

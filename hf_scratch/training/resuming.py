@@ -168,12 +168,14 @@ class ResumableTrainerMixin(Trainer):
             finally:
                 self.saves_early = False
             self.control = self.callback_handler.on_save(self.args, self.state, self.control)
+        is_best = False
         has_evaluation = any(entry["step"] == step and "eval_runtime" in entry for entry in self.state.log_history)
         if not is_signal and not has_evaluation and self.args.eval_strategy != IntervalStrategy.NO:
             metrics = self._evaluate(trial, ignore_keys_for_eval, skip_scheduler=True)
-            if self._determine_best_metric(metrics, trial) and self.saved_step == step:
-                # for the end of this run; the state in the checkpoint stays as it was saved
-                self.state.best_model_checkpoint = str(self._checkpoint_folder(trial, step))
+            is_best = self._determine_best_metric(metrics, trial)
+        if not is_signal and self.saved_step == step and (is_best or self.state.best_global_step == step):
+            # for the end of this run; the state in the checkpoint stays as it was saved
+            self.state.best_model_checkpoint = str(self._checkpoint_folder(trial, step))
 
     def _checkpoint_folder(self, trial, step: int) -> Path:
         return Path(self._get_output_dir(trial), f"{PREFIX_CHECKPOINT_DIR}-{step}")

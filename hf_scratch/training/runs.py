@@ -23,6 +23,7 @@ from .arguments import require_output_dir
 from .checkpoints import OPTIMIZER_PREFIXES, choose_checkpoint, whole_checkpoints
 
 LOCK = ".lock"
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 T = TypeVar("T")
 
 
@@ -63,7 +64,10 @@ def open_run(args: TrainingArguments) -> Generator[str | None]:
         except Exception as error:
             if not is_disk_full(error):
                 raise
-            message = f"There is no space left on the disk of `output_dir` ({output_dir}). Free some."
+            message = (
+                f"There is no space left on the disk of `output_dir` ({output_dir}), or a quota or a limit on the "
+                "size of files is reached. Free some space, or raise the limit."
+            )
             raise UserError(f"{message} {how_to_go_on(output_dir)}") from error
 
 
@@ -84,12 +88,16 @@ def on_main_process(make: Callable[[], T]) -> T:
 def _claim(args: TrainingArguments, stack: ExitStack) -> str | None:
     output_dir = require_output_dir(args)
     is_new = not os.path.isdir(output_dir)
-    os.makedirs(output_dir, exist_ok=True)
-    if is_new:
-        stack.callback(_remove_if_empty, output_dir)
     lock = FileLock(os.path.join(output_dir, LOCK))
     try:
-        lock.acquire(timeout=0)
+        try:
+            os.makedirs(output_dir, exist_ok=True)
+            lock.acquire(timeout=0)
+        except (FileExistsError, FileNotFoundError):  # another run has just removed the folder, which was empty
+            os.makedirs(output_dir, exist_ok=True)
+            lock.acquire(timeout=0)
+        if is_new:
+            stack.callback(_remove_if_empty, output_dir)
     except Timeout:
         raise UserError(
             f"`output_dir` ({output_dir}) is in use by another run. Wait for its end, or choose another folder."
@@ -149,18 +157,18 @@ def how_to_go_on(output_dir: str) -> str:
 
 
 def is_disk_full(error: BaseException) -> bool:
-    """Return whether `error`, or an exception that caused it, says that there is no space left.
+    """Return whether `error`, or an exception that caused it, says that there is no space left to write.
 
-    safetensors, which is written in Rust, gives the error number as text. torch's file writer only says that it
-    failed.
+    That is so on a full disk, over a quota, and over the process's limit for a file's size. safetensors, which is
+    written in Rust, gives the error number as text. torch's file writer only says that it failed.
     """
     seen, cause = set(), error
     while cause is not None and id(cause) not in seen:
         seen.add(id(cause))
-        if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT):
+        if isinstance(cause, OSError) and cause.errno in NO_SPACE:
             return True
         text = str(cause)
-        if "No space left on device" in text or "os error 28" in text or "inline_container.cc" in text:
+        if "inline_container.cc" in text or any(f"os error {number})" in text for number in NO_SPACE):
             return True
         cause = cause.__cause__ or cause.__context__
     return False
