@@ -178,17 +178,24 @@ class LanguageModelTrainer(ScratchTrainerMixin, Trainer):
         r_drop_alpha: how much R-Drop's divergence counts (Liang et al. 2021). Above 0, an update sees each row twice.
         decay_all_parameters: weight decay on biases and LayerNorms too, as torch's AdamW does (tinystories-notes).
             Default: not on them, as stock.
+        decay_embeddings: weight decay on token and position embeddings, as stock. gpt-playground has none on them.
     """
 
-    def __init__(self, *args, decay_all_parameters: bool = False, **kwargs):
-        self.decay_all_parameters = decay_all_parameters
+    def __init__(self, *args, decay_all_parameters: bool = False, decay_embeddings: bool = True, **kwargs):
+        self.decay_all_parameters, self.decay_embeddings = decay_all_parameters, decay_embeddings
         super().__init__(*args, **kwargs)
 
     def get_decay_parameter_names(self, model) -> list[str]:
         """The names of the parameters that decay."""
         if self.decay_all_parameters:
             return [name for name, _ in model.named_parameters()]
-        return super().get_decay_parameter_names(model)
+        embeddings = set() if self.decay_embeddings else _embedding_names(model)
+        return [name for name in super().get_decay_parameter_names(model) if name not in embeddings]
+
+
+def _embedding_names(model: torch.nn.Module) -> set[str]:
+    modules = [name for name, module in model.named_modules() if isinstance(module, torch.nn.Embedding)]
+    return {f"{name}.weight" for name in modules}
 
 
 class TranslationTrainer(ScratchTrainerMixin, Seq2SeqTrainer):
