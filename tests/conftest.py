@@ -116,6 +116,7 @@ NOT_COMPUTED = {
         "hidden_dropout": _DROPOUT,
         "attention_dropout": _DROPOUT,
         "initializer_range": _WEIGHTS,
+        "initializer": _WEIGHTS,
         "use_cache": "whether keys and values are returned: test_models.py compares with and without",
         "pad_token_id": _TOKEN_ID,
         "bos_token_id": _TOKEN_ID,

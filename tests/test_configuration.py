@@ -53,7 +53,7 @@ def test_each_field_is_varied_or_said_not_to_change_the_computation(family):
 
 OTHER_VALUES = {
     "embedding_dropout": 0.5, "hidden_dropout": 0.5, "attention_dropout": 0.5, "initializer_range": 0.01,
-    "dropout": 0.5, "activation_dropout": 0.5, "init_std": 0.01, "initializer": "normal", "use_cache": False,
+    "dropout": 0.5, "activation_dropout": 0.5, "init_std": 0.01, "initializer": "torch", "use_cache": False,
     "pad_token_id": 5, "bos_token_id": 6, "eos_token_id": [7, 8], "decoder_start_token_id": 9,
     "source_lang": "en", "target_lang": "de",
 }  # fmt: skip
@@ -288,7 +288,7 @@ def draw_transformer(rng: random.Random) -> dict:
         "position_embedding_type": rng.choice(["learned", "sinusoidal"]),
         "dropout": rng.choice([0, 0.1]),
         "init_std": rng.choice([None, 1e-10, 1.0]),
-        "initializer": rng.choice(["xavier_uniform", "normal"]),
+        "initializer": rng.choice(["xavier_uniform", "normal", "xavier_uniform_all", "torch"]),
         "eos_token_id": rng.choice([None, 2, [1, 2]]),
         "target_lang": rng.choice([None, "de"]),
         **{
