@@ -35,6 +35,9 @@ class LanguageModelEvaluationArguments(EvaluationArguments):
     stride: int | None = field(
         default=None, metadata={"help": "Tokens from a window's start to the next one's. Default: half of block_size."}
     )
+    prompt_column: str | None = field(
+        default=None, metadata={"help": "The column with prompts, which the texts answer: count the right answers."}
+    )
     answer_after: str | None = field(
         default=None, metadata={"help": "What separates question and answer: report the share of right answers."}
     )
@@ -50,14 +53,17 @@ def main():
     with preparation():
         (args,), _ = parse_arguments(LanguageModelEvaluationArguments)
         args.check()
-        take = partial(take_texts, text_column=args.text_column, name=args.test_file)
+        columns = {"text_column": args.text_column, "prompt_column": args.prompt_column}
+        take = partial(take_texts, name=args.test_file, **columns)
         rows, model, tokenizer = load_for_evaluation(args, AutoModelForCausalLM, take)
         choose_windows(model.config, args.block_size, args.stride)
         if args.answer_after is not None:
             check_answers(rows["text"], args.answer_after, args.test_file)
     report_unknown(tokenizer, rows["text"], args.test_file)
     result = evaluate_language_model(model, tokenizer, rows["text"], args.batch_size, args.block_size, args.stride)
-    if args.answer_after is not None:
+    if args.prompt_column is not None:
+        result |= evaluate_answers(model, tokenizer, rows["text"], prompts=rows["prompt"])
+    elif args.answer_after is not None:
         result |= evaluate_answers(model, tokenizer, rows["text"], args.answer_after)
     report(result, args.json)
 

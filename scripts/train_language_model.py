@@ -38,7 +38,7 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
     with args.main_process_first(desc="data"):
         splits = load_from_arguments(data_args, model_args.cache_dir)
         texts = {
-            name: take_texts(rows, data_args.text_column, describe_split(data_args, name))
+            name: take_texts(rows, data_args.text_column, describe_split(data_args, name), data_args.prompt_column)
             for name, rows in splits.items()
         }
     check_validation_data(args, splits)
@@ -91,6 +91,7 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
         data_collator=default_data_collator,
         processing_class=tokenizer,
         decay_all_parameters=data_args.decay_all_parameters,
+        decay_embeddings=data_args.decay_embeddings,
         r_drop_alpha=data_args.r_drop_alpha,
         callbacks=stopping_callbacks(data_args, args),
     )
@@ -118,7 +119,9 @@ def train(trainer: LanguageModelTrainer, texts: dict, data_args, recipe: str, ch
             if name in texts:
                 rows = texts[name]["text"]
                 results[name] = evaluate_language_model(saved, tokenizer, rows)
-                if data_args.answer_after is not None:
+                if data_args.prompt_column is not None:
+                    results[name] |= evaluate_answers(saved, tokenizer, rows, prompts=texts[name]["prompt"])
+                elif data_args.answer_after is not None:
                     results[name] |= evaluate_answers(saved, tokenizer, rows, data_args.answer_after)
                 trainer.log_metrics(name, results[name])
                 trainer.save_metrics(name, results[name])

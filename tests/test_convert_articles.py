@@ -14,7 +14,7 @@ from conftest import ROOT
 from torch import nn
 
 from hf_scratch import ScratchGPTModel
-from hf_scratch.convert import from_article
+from hf_scratch.convert import from_article, make_preset
 
 SEEDS = ROOT.parent / "shared" / "seeds"
 LENGTHS = [(1, 1), (7, 5), (12, 12)]  # source and target
@@ -189,8 +189,8 @@ def execute(name: str, correct: tuple[str, str] = ("", ""), **names) -> SimpleNa
         end = max((i for i, line in enumerate(lines) if line.startswith(" ") and "return" in line), default=0)
         if end:  # what follows a class's last method is not its own
             exec("\n".join(lines[: end + 1]), space)
-    if "def xavier_init" in text:
-        exec("def xavier_init(module): pass", space)
+    if function := re.search(r"^def xavier_init.*?(?=^\S)", text, flags=re.M | re.S):
+        exec(function[0], space)
     return SimpleNamespace(**space)
 
 
@@ -356,3 +356,35 @@ def test_tinystories_notes_own_code(hyperparameters, mask):
         theirs = randomise(article.Transformer(config, mask=mask))
         model = from_article("tinystories-notes", theirs.state_dict(), **hyperparameters, mask=mask)
         assert_same(model(ids).last_hidden_state, theirs(ids))
+
+
+@pytest.mark.parametrize("source", ["gpt-playground", "annotated-seq2seq", "tinystories-notes"])
+def test_a_preset_draws_its_weights_as_the_article_does(source):
+    """The standard deviation of each weight and bias, and the first loss, over six draws each."""
+    torch.manual_seed(0)
+    if source == "gpt-playground":
+        hyperparameters, name = GPT_PLAYGROUND[2], "000"
+        theirs = [execute(name).GPT(**hyperparameters) for _ in range(6)]
+    elif source == "annotated-seq2seq":
+        hyperparameters, name = ANNOTATED_SEQ2SEQ[2] | {"dm": 96, "dropout": 0.0}, "001"
+        theirs = [execute(name).Transformer(**hyperparameters) for _ in range(6)]
+    else:
+        hyperparameters, name = TINYSTORIES_NOTES[2], "004"
+        config = SimpleNamespace(**hyperparameters, head_dim=8, dropout_prob=0.0)
+        theirs = [execute(name, tokenizer=SimpleNamespace(vocab_size=90)).LanguageModel(config) for _ in range(6)]
+    converted = [from_article(source, model.state_dict(), **hyperparameters) for model in theirs]
+    ours = [type(converted[0])(make_preset(source, **hyperparameters)) for _ in range(6)]
+    for key, weight in converted[0].named_parameters():
+        expected, drawn = (
+            torch.stack([model.get_parameter(key).detach() for model in models]) for models in (converted, ours)
+        )
+        torch.testing.assert_close(drawn.mean(), expected.mean(), atol=0.05 * float(expected.std()) + 0.02, rtol=0)
+        tolerance = 0.1 if weight.dim() > 1 else 0.3  # a bias has few numbers
+        torch.testing.assert_close(drawn.std(), expected.std(), atol=1e-7, rtol=tolerance, msg=key)
+    ids = draw(65, (8, 12), seed=3)
+    inputs = {"input_ids": ids, "labels": ids}
+    if source == "annotated-seq2seq":  # it says of no token that it starts a sentence
+        inputs["decoder_input_ids"] = ids
+    with torch.no_grad():
+        losses = [[float(model.eval()(**inputs).loss) for model in models] for models in (converted, ours)]
+    assert sum(losses[0]) == pytest.approx(sum(losses[1]), rel=0.05)

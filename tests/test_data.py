@@ -55,15 +55,23 @@ def test_stories_are_the_same_each_time_and_held_out():
     assert not set(splits["train"]["text"]) & set(splits["test"]["text"])
 
 
-def test_products_are_right_and_held_out_in_both_orders():
-    splits = load_splits("embedded:multiplication")
-    factors = {}
+@pytest.mark.parametrize("config_name", [None, "both_orders"])
+def test_products_are_right_and_held_out(config_name):
+    splits = load_splits("embedded:multiplication", config_name)
+    factors, kind = {}, frozenset if config_name else tuple
     for name, rows in splits.items():
-        assert all(len(text) == 10 and int(text[:2]) * int(text[3:5]) == int(text[6:]) for text in rows["text"])
-        factors[name] = {frozenset((text[:2], text[3:5])) for text in rows["text"]}
+        for row in rows:
+            a, b = row["prompt"][:2], row["prompt"][2:]
+            assert len(row["answer"]) == 4
+            assert int(row["answer"][::-1]) == int(a) * int(b)
+        factors[name] = {kind((row["prompt"][:2], row["prompt"][2:])) for row in rows}
+        assert name == "train" or 980 <= len(rows) <= 1000
     assert sum(len(rows) for rows in splits.values()) == 100**2
     assert not factors["train"] & (factors["validation"] | factors["test"])
     assert not factors["validation"] & factors["test"]
+    train = {(row["prompt"][:2], row["prompt"][2:]) for row in splits["train"]}
+    swapped = sum((row["prompt"][2:], row["prompt"][:2]) in train for row in splits["test"])
+    assert (swapped == 0) == (config_name == "both_orders")
 
 
 @pytest.mark.parametrize(
@@ -71,7 +79,12 @@ def test_products_are_right_and_held_out_in_both_orders():
     [
         ({}, "either `dataset_name`"),
         ({"dataset_name": "embedded:numbers", "train_file": "x"}, "either `dataset_name`"),
-        ({"dataset_name": "embedded:poems"}, r"embedded:numbers \(en, de: .*embedded:multiplication \(text: "),
+        (
+            {"dataset_name": "embedded:poems"},
+            r"embedded:numbers \(en, de: .*embedded:multiplication \(prompt, answer: ",
+        ),
+        ({"dataset_name": "embedded:stories", "dataset_config_name": "long"}, "'long'.*'embedded:stories'.*has none"),
+        ({"dataset_name": "embedded:multiplication", "dataset_config_name": "x"}, "it has both_orders"),
         ({"dataset_name": "./nowhere"}, "'./nowhere'"),
         ({"train_file": "nowhere.jsonl"}, "'nowhere.jsonl'"),
     ],
@@ -247,6 +260,20 @@ def test_packed_positions_start_again_with_each_text():
     (plain,) = pack_texts(Dataset.from_dict({"text": ["abc", "de"]}), CHARS, 12, attend_across_texts=True)
     assert "position_ids" not in plain
     assert plain["labels"][:9] == plain["input_ids"][:9]
+
+
+@pytest.mark.parametrize("attend_across_texts", [False, True])
+def test_prompts_are_read_and_not_predicted(attend_across_texts):
+    rows = Dataset.from_dict({"question": ["ab", "d"], "reply": ["c", "ea"]})
+    texts = take_texts(rows, "reply", prompt_column="question")
+    assert texts["text"][:] == ["abc", "dea"]
+    (row,) = pack_texts(texts, CHARS, 12, attend_across_texts)
+    bos, eos, pad = CHARS.bos_token_id, CHARS.eos_token_id, CHARS.pad_token_id
+    a, b, c, d, e = CHARS("abcde", add_special_tokens=False)["input_ids"]
+    assert row["input_ids"] == [bos, a, b, c, eos, bos, d, e, a, eos, pad, pad]
+    assert row["labels"] == [-100, -100, -100, c, eos, -100, -100, e, a, eos, -100, -100]
+    with pytest.raises(ValueError, match="`prompt_column` is 'q', but the columns of the data are question, reply"):
+        take_texts(rows, "reply", prompt_column="q")
 
 
 @settings(max_examples=60, deadline=None)

@@ -8,6 +8,8 @@ import torch
 from conftest import FAMILIES, make_gpt, make_transformer
 from transformers import Trainer, TrainingArguments
 
+from hf_scratch.training import LanguageModelTrainer
+
 
 def loss_and_gradients(model, inputs: dict) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     model.zero_grad()
@@ -183,3 +185,15 @@ def test_half_precision_loads_and_computes_nearly_the_same(family, inputs, dtype
     assert (tmp_path / "half" / "model.safetensors").stat().st_size < 0.6 * (
         tmp_path / "model.safetensors"
     ).stat().st_size
+
+
+def test_embeddings_decay_unless_they_are_left_out(tmp_path):
+    model = make_gpt(tie_word_embeddings=False)
+    names = {}
+    for decay_embeddings in (True, False):
+        args = TrainingArguments(tmp_path, report_to="none", use_cpu=True)
+        trainer = LanguageModelTrainer(model=model, args=args, decay_embeddings=decay_embeddings)
+        names[decay_embeddings] = set(trainer.get_decay_parameter_names(model))
+    assert names[True] - names[False] == {"model.embed_tokens.weight", "model.embed_positions.weight"}
+    assert not names[False] - names[True]
+    assert "lm_head.weight" in names[False]

@@ -118,5 +118,7 @@ def test_answers_are_right_to_the_last_character():
     texts = ["1+2=3", "12+5=17", "7+7=14", "9+9=18"]
     result = evaluate_answers(Oracle(tokenizer), tokenizer, texts, "=", batch_size=3)
     assert result == {"accuracy": 0.75, "answers": 4}
+    prompts = ["1+2=", "12+5=", "7+7=", "9+9="]
+    assert evaluate_answers(Oracle(tokenizer), tokenizer, texts, batch_size=3, prompts=prompts) == result
     with pytest.raises(ValueError, match="answer_after"):
         evaluate_answers(Oracle(tokenizer), tokenizer, ["1+2"], "=")

@@ -63,7 +63,7 @@ RECIPES = {
         "gpt-playground", {"n_layer": 6, "n_head": 8, "embedding_dim": 256, "vocab_size": 65, "block_size": 256},
     ),
     "multiplication": (
-        "gpt-playground", {"n_layer": 4, "n_head": 4, "embedding_dim": 128, "vocab_size": 65, "block_size": 64},
+        "gpt-playground", {"n_layer": 4, "n_head": 4, "embedding_dim": 128, "vocab_size": 65, "block_size": 11},
     ),
     "multi30k_article": ("annotated-seq2seq", {"vocab_enc": 65, "vocab_dec": 65, "maxlen": 256, "pad_id": 0}),
     "multi30k_gelu": (

@@ -66,6 +66,7 @@ def annotated_seq2seq(
         activation_dropout=dropout,
         layer_norm_eps=eps * (dm - 1) / dm,
         scale_embedding=scale,
+        initializer="xavier_uniform_all",
     )
 
 
@@ -85,6 +86,7 @@ def gelu_seq2seq(
         attention_bias=bias,
         attention_output_bias=bias,
         scale_embedding=False,
+        initializer="torch",
     )
 
 
@@ -96,6 +98,7 @@ def paper_seq2seq(
         **_seq2seq(vocab_size, d_model, n_head, num_layers, hidden_dim, max_len, 0.0, 1),
         layer_norm_eps=1e-12,
         scale_embedding=False,
+        initializer="torch",
     )
 
 
@@ -106,8 +109,12 @@ def tinystories_notes(
     num_heads: int = 4,
     num_transformer_layers: int = 4,
     mask: bool = True,
+    dropout_prob: float = 0.0,
 ) -> dict[str, Any]:
-    """Notes on the basic Transformer: a LayerNorm on the embeddings and none at the end; without `mask` an encoder."""
+    """Notes on the basic Transformer: a LayerNorm on the embeddings and none at the end; without `mask` an encoder.
+
+    Above 0, `dropout_prob` also acts on the attention's output, where the notes have no dropout.
+    """
     return {
         "vocab_size": vocab_size,
         "hidden_size": embed_dim,
@@ -119,6 +126,10 @@ def tinystories_notes(
         "embedding_layernorm": True,
         "final_layernorm": False,
         "tie_word_embeddings": False,
+        "embedding_dropout": dropout_prob,
+        "hidden_dropout": dropout_prob,
+        "attention_dropout": dropout_prob,
+        "initializer": "torch",
         "is_causal": mask,
     }
 

@@ -3,7 +3,9 @@
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
 
 from datasets import Dataset, DatasetDict
 
@@ -69,25 +71,38 @@ def make_stories(stories: int = 3000, held_out: int = 150, seed: int = 0) -> Dat
     return _split([{"text": text} for text in unique], held_out)
 
 
-def make_multiplication(digits: int = 2, held_out: int = 500, seed: int = 0) -> DatasetDict:
-    """Make all products of two numbers, the task of gpt-playground: `{"text": "07*12=0084"}`.
+def make_multiplication(
+    digits: int = 2, held_out: int = 1000, seed: int = 0, both_orders: bool = False
+) -> DatasetDict:
+    """Make all products of two numbers, the task of gpt-playground: `{"prompt": "0712", "answer": "4800"}` is 7 * 12.
+
+    The digits of the product stand in reverse order, so that each depends only on the factors and on the digits before
+    it.
 
     Args:
         digits: digits of each factor.
-        held_out: pairs of factors in "validation" and in "test", each in both orders.
-        seed: decides which pairs are held out.
+        held_out: about how many products are in "validation", and in "test".
+        seed: decides which products are held out.
+        both_orders: hold a * b out together with b * a, so that training has seen neither. Default: held out at random
+            one by one, as in the article.
     """
     factors = range(10**digits)
-    pairs = [(a, b) for a in factors for b in range(a + 1)]
-    random.Random(seed).shuffle(pairs)
+    groups = [[(a, b)] for a in factors for b in factors]
+    if both_orders:
+        groups = [list(dict.fromkeys(((a, b), (b, a)))) for a in factors for b in range(a + 1)]
+        held_out //= 2
+    random.Random(seed).shuffle(groups)
 
-    def rows(pairs: list[tuple[int, int]]) -> Dataset:
-        orders = [order for a, b in pairs for order in dict.fromkeys(((a, b), (b, a)))]
-        texts = [f"{a:0{digits}}*{b:0{digits}}={a * b:0{2 * digits}}" for a, b in orders]
-        return Dataset.from_dict({"text": texts})
+    def make_rows(groups: list[list[tuple[int, int]]]) -> Dataset:
+        products = chain.from_iterable(groups)
+        rows = [(f"{a:0{digits}}{b:0{digits}}", f"{a * b:0{2 * digits}}"[::-1]) for a, b in products]
+        return Dataset.from_list([{"prompt": prompt, "answer": answer} for prompt, answer in rows])
 
-    parts = {"test": pairs[:held_out], "validation": pairs[held_out : 2 * held_out], "train": pairs[2 * held_out :]}
-    return DatasetDict({name: rows(part) for name, part in parts.items()})
+    return DatasetDict(
+        train=make_rows(groups[2 * held_out :]),
+        validation=make_rows(groups[:held_out]),
+        test=make_rows(groups[held_out : 2 * held_out]),
+    )
 
 
 def _split(rows: list[dict], held_out: int) -> DatasetDict:
@@ -108,18 +123,25 @@ class EmbeddedSet:
         columns: the columns of its rows, all text.
         make: makes its splits "train", "validation" and "test".
         description: what a row is, in a few words.
+        configs: other ways to make it, by the `dataset_config_name` that selects them.
     """
 
     columns: tuple[str, ...]
     make: Callable[[], DatasetDict]
     description: str
+    configs: dict[str, Callable[[], DatasetDict]] = field(default_factory=dict)
 
 
 # by the `dataset_name` that selects it
 EMBEDDED = {
     "embedded:numbers": EmbeddedSet(("en", "de"), make_numbers, "the number words of 0 to 9,999"),
     "embedded:stories": EmbeddedSet(("text",), make_stories, "short stories from a small grammar"),
-    "embedded:multiplication": EmbeddedSet(("text",), make_multiplication, "products of two two-digit numbers"),
+    "embedded:multiplication": EmbeddedSet(
+        ("prompt", "answer"),
+        make_multiplication,
+        "products of two two-digit numbers",
+        {"both_orders": partial(make_multiplication, both_orders=True)},
+    ),
 }
 
 

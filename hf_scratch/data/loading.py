@@ -21,7 +21,7 @@ def load_splits(
     Args:
         dataset_name: a Hub id; a folder with the layout of a Hub dataset, whose file names tell the splits; or the
             name of an embedded set (see `EMBEDDED`).
-        dataset_config_name: the Hub dataset's configuration.
+        dataset_config_name: the configuration of the Hub dataset or of the embedded set.
         train_file: a JSON or JSON-lines file; the three files are given in place of `dataset_name`.
         validation_file: likewise.
         test_file: likewise.
@@ -43,7 +43,7 @@ def load_splits(
     elif dataset_name.startswith("embedded:"):
         if dataset_name not in EMBEDDED:
             raise ValueError(f"`dataset_name` is {dataset_name!r}; the embedded sets are {describe_embedded()}.")
-        splits = EMBEDDED[dataset_name].make()
+        splits = _make_embedded(dataset_name, dataset_config_name)
     elif (folder := find_folder(dataset_name, "dataset_name")) is not None:
         splits = load_folder(folder, dataset_config_name, cache_dir)
     else:
@@ -52,6 +52,16 @@ def load_splits(
         if len(rows) == 0:
             raise ValueError(f"The split {split!r} of {dataset_name or files[str(split)]} has no rows.")
     return splits
+
+
+def _make_embedded(name: str, config_name: str | None) -> DatasetDict:
+    embedded = EMBEDDED[name]
+    if config_name is None:
+        return embedded.make()
+    if config_name not in embedded.configs:
+        known = f"it has {', '.join(embedded.configs)}" if embedded.configs else "it has none"
+        raise ValueError(f"`dataset_config_name` is {config_name!r}, which {name!r} does not have: {known}.")
+    return embedded.configs[config_name]()
 
 
 def load_from_arguments(args, cache_dir: str | None = None) -> DatasetDict:

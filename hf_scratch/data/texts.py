@@ -9,25 +9,35 @@ from datasets import Dataset
 from .columns import check_texts, count_processes
 
 
-def take_texts(rows: Dataset, text_column: str = "text", name: str = "the data") -> Dataset:
-    """Take the column of texts out of `rows`.
+def take_texts(
+    rows: Dataset, text_column: str = "text", name: str = "the data", prompt_column: str | None = None
+) -> Dataset:
+    """Take the column of texts out of `rows`, and with `prompt_column` the prompts that the texts answer.
 
     Args:
         rows: the rows.
         text_column: the column's name.
         name: what errors call the rows.
+        prompt_column: the name of the column with the prompts.
 
     Returns:
-        Rows with the one column "text".
+        Rows with the column "text". With prompts, "text" is the prompt followed by its answer, and there are two more
+        columns, "prompt" and "answer".
 
     Raises:
         ValueError: there is no such column, or a row has no text or something else in it.
     """
-    if text_column not in rows.column_names:
-        raise ValueError(
-            f"`text_column` is {text_column!r}, but the columns of {name} are {', '.join(rows.column_names)}."
-        )
-    check_texts(rows, text_column, name)
+    for option, column in (("text_column", text_column), ("prompt_column", prompt_column)):
+        if column is not None and column not in rows.column_names:
+            raise ValueError(
+                f"`{option}` is {column!r}, but the columns of {name} are {', '.join(rows.column_names)}."
+            )
+        if column is not None:
+            check_texts(rows, column, name)
+    if prompt_column is not None:
+        prompts, answers = list(rows[prompt_column]), list(rows[text_column])
+        texts = [prompt + answer for prompt, answer in zip(prompts, answers, strict=True)]
+        return Dataset.from_dict({"text": texts, "prompt": prompts, "answer": answers})
     texts = rows.select_columns([text_column])
     return texts if text_column == "text" else texts.rename_column(text_column, "text")
 
@@ -46,8 +56,8 @@ def pack_texts(
     each 1,000 texts is padded.
 
     Args:
-        texts: rows with the column "text".
-        tokenizer: encodes a text as `<s> text`.
+        texts: rows as `take_texts` returns them. Prompts are not predicted.
+        tokenizer: encodes a text as `<s> text`. A prompt and its answer are encoded apart.
         block_size: tokens per row.
         attend_across_texts: whether the texts in a row see each other. If not, `position_ids` start again at 0 with
             each text, from which transformers makes a mask that keeps texts apart, and a text's first token is not
@@ -66,21 +76,26 @@ def pack_texts(
         raise ValueError(f"`block_size` must be at least 2, got {block_size}.")
 
     def pack(batch: dict) -> dict:
-        rows = tokenizer(batch["text"], verbose=False)["input_ids"]  # texts may be longer than a row: no warning
-        ids = [[*row, tokenizer.eos_token_id] for row in rows]
+        # texts may be longer than a row: no warning
+        prompts = tokenizer(batch.get("prompt", batch["text"]), verbose=False)["input_ids"]
+        answers = [[]] * len(prompts)
+        if "prompt" in batch:
+            answers = tokenizer(batch["answer"], add_special_tokens=False, verbose=False)["input_ids"]
+        ids = [[*row, *answer, tokenizer.eos_token_id] for row, answer in zip(prompts, answers, strict=True)]
         stream = list(chain.from_iterable(ids))
-        first = set(accumulate((len(row) for row in ids[:-1]), initial=0))
+        starts = list(accumulate((len(row) for row in ids[:-1]), initial=0))
+        first, unpredicted = set(starts), set() if attend_across_texts else set(starts)
+        if "prompt" in batch:
+            for start, prompt in zip(starts, prompts, strict=True):
+                unpredicted.update(range(start, start + len(prompt)))
         rows = {"input_ids": [], "labels": [], "position_ids": []}
         for begin in range(0, max(len(stream) - 1, 1), block_size - 1):
             row = stream[begin : begin + block_size]
-            new_text = [begin + i in first for i in range(len(row))]
             position, positions = -1, []
-            for is_new in new_text:
-                position = 0 if is_new else position + 1
+            for i in range(begin, begin + len(row)):
+                position = 0 if i in first else position + 1
                 positions.append(position)
-            visible_labels = [
-                -100 if is_new and not attend_across_texts else i for is_new, i in zip(new_text, row, strict=True)
-            ]
+            visible_labels = [-100 if i in unpredicted else token for i, token in enumerate(row, begin)]
             padding = block_size - len(row)
             rows["input_ids"].append(row + [tokenizer.pad_token_id] * padding)
             rows["labels"].append(visible_labels + [-100] * padding)

@@ -124,16 +124,22 @@ def check_answers(texts: Sequence[str], separator: str, name: str = "the texts")
 
 @torch.inference_mode()
 def evaluate_answers(
-    model: PreTrainedModel, tokenizer, texts: Sequence[str], separator: str, batch_size: int = 200
+    model: PreTrainedModel,
+    tokenizer,
+    texts: Sequence[str],
+    separator: str | None = None,
+    batch_size: int = 200,
+    prompts: Sequence[str] | None = None,
 ) -> dict:
     """Count how often greedy decoding of a question gives the text's answer, to the last character.
 
     Args:
         model: a causal language model.
         tokenizer: encodes a text as `<s> text`.
-        texts: each a question, the separator and an answer; the first separator in a text counts.
-        separator: what stands between question and answer.
+        texts: each a question and its answer.
+        separator: ends the question; the first one in a text counts.
         batch_size: questions per batch.
+        prompts: the questions with which the texts begin, in place of `separator`.
 
     Returns:
         "accuracy" (the share of right answers, 0 to 1) and "answers" (their number).
@@ -141,9 +147,11 @@ def evaluate_answers(
     Raises:
         ValueError: a text has no separator.
     """
-    check_answers(texts, separator)
+    if prompts is None:
+        check_answers(texts, separator)
+        prompts = [text[: text.index(separator) + len(separator)] for text in texts]
+    questions = list(prompts)
     model.eval()
-    questions = [text[: text.index(separator) + len(separator)] for text in texts]
     right = 0
     for begin in tqdm(range(0, len(texts), batch_size), desc="answering", unit=" batches"):
         rows = slice(begin, begin + batch_size)

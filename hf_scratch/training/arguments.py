@@ -172,12 +172,19 @@ class LanguageModelArguments(DataArguments):
     """The options of train_language_model.py."""
 
     text_column: str = field(default="text", metadata={"help": "The column with the text."})
+    prompt_column: str | None = field(
+        default=None,
+        metadata={"help": "The column with prompts, which the texts answer. They have no loss; right answers count."},
+    )
     block_size: int = field(default=256, metadata={"help": "Tokens per training row, and positions of a new model."})
     attend_across_texts: bool = field(
         default=False, metadata={"help": "Let the texts in a row see each other, as in GPT-2's training."}
     )
     decay_all_parameters: bool = field(
         default=False, metadata={"help": "Apply weight decay to biases and LayerNorms too, as torch's AdamW does."}
+    )
+    decay_embeddings: bool = field(
+        default=True, metadata={"help": "Apply weight decay to token and position embeddings."}
     )
     answer_after: str | None = field(
         default=None,
@@ -191,6 +198,8 @@ class LanguageModelArguments(DataArguments):
             raise ValueError(f"`block_size` must be {LONGEST_BLOCK} or less, got {self.block_size}.")
         if self.answer_after == "":
             raise ValueError("`answer_after` must not be empty.")
+        if self.answer_after is not None and self.prompt_column is not None:
+            raise ValueError("`answer_after` and `prompt_column` both say where answers begin. Give one of them.")
 
 
 def require_output_dir(args: TrainingArguments) -> str:

@@ -63,17 +63,24 @@ class LanguageModelTrainer(ScratchTrainerMixin, Trainer):
             twice.
         decay_all_parameters: apply weight decay to biases and LayerNorms too, as torch's AdamW does by itself.
             Default: as stock, without them.
+        decay_embeddings: apply weight decay to token and position embeddings, as stock. gpt-playground does not.
     """
 
-    def __init__(self, *args, decay_all_parameters: bool = False, **kwargs):
-        self.decay_all_parameters = decay_all_parameters
+    def __init__(self, *args, decay_all_parameters: bool = False, decay_embeddings: bool = True, **kwargs):
+        self.decay_all_parameters, self.decay_embeddings = decay_all_parameters, decay_embeddings
         super().__init__(*args, **kwargs)
 
     def get_decay_parameter_names(self, model) -> list[str]:
         """Return the names of the parameters with weight decay."""
         if self.decay_all_parameters:
             return [name for name, _ in model.named_parameters()]
-        return super().get_decay_parameter_names(model)
+        embeddings = set() if self.decay_embeddings else _embedding_names(model)
+        return [name for name in super().get_decay_parameter_names(model) if name not in embeddings]
+
+
+def _embedding_names(model: torch.nn.Module) -> set[str]:
+    modules = [name for name, module in model.named_modules() if isinstance(module, torch.nn.Embedding)]
+    return {f"{name}.weight" for name in modules}
 
 
 class TranslationTrainer(ScratchTrainerMixin, Seq2SeqTrainer):
