@@ -2,9 +2,10 @@
 """A batch as a model sees it: tokens, shifted labels, positions, and what each position attends to."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import torch
-from transformers import PreTrainedModel, Trainer
+from transformers import PreTrainedModel
 from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
 
 IGNORED = -100
@@ -81,14 +82,18 @@ def format_batch(
     return "\n\n".join(text)
 
 
-def format_training_batch(trainer: Trainer) -> str:
-    """The first row of a training batch, made by the trainer's own data loader, as `format_batch` shows it."""
+def format_training_batch(trainer: Any) -> str:
+    """The first row of a training batch, as `format_batch` shows it.
+
+    Args:
+        trainer: a Trainer with a tokenizer. Its own data loader makes the batch, and its model moves to the CPU.
+    """
     model, tokenizer = trainer.model.cpu(), trainer.processing_class
     batch = {name: tensor.cpu() for name, tensor in next(iter(trainer.get_train_dataloader())).items()}
     return format_batch(model, batch, lambda token: tokenizer.decode([token]))
 
 
-def _allowed(mask: torch.Tensor | None, queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
+def _allowed(mask: Any, queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
     """An eager mask (batch or 1, 1, queries, keys) of 0 and large negative numbers as booleans; None allows all."""
     shape = (queries.shape[0], queries.shape[1], keys.shape[1])
     return torch.ones(shape, dtype=torch.bool) if mask is None else (mask[:, 0] == 0).expand(shape)
