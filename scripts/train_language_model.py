@@ -14,7 +14,13 @@ from hf_scratch import ScratchGPTConfig, ScratchGPTForCausalLM
 from hf_scratch.data.loading import describe_split, load_from_arguments
 from hf_scratch.data.texts import pack_texts, take_texts
 from hf_scratch.errors import command, preparation
-from hf_scratch.evaluation.language_modeling import check_answers, evaluate_answers, evaluate_language_model
+from hf_scratch.evaluation.language_modeling import (
+    check_answers,
+    evaluate_answers,
+    evaluate_language_model,
+    sample_text,
+)
+from hf_scratch.reporting.batches import format_training_batch
 from hf_scratch.reporting.cards import write_language_model_card
 from hf_scratch.reporting.plots import plot_learning_curve
 from hf_scratch.tokenization import report_unknown
@@ -127,6 +133,8 @@ def train(trainer: LanguageModelTrainer, texts: dict, data_args, recipe: str, ch
                 trainer.save_metrics(name, results[name])
         validation = {**results.get("validation", {}), **weights}
         write_language_model_card(trainer, data_args, recipe, validation, results.get("test", {}))
+        if data_args.sample_prompt is not None:
+            print(f"After training: {sample_text(saved, tokenizer, data_args.sample_prompt)}")
         print(f"The model, its curve and its card are in {args.output_dir}")
 
 
@@ -139,6 +147,15 @@ def main():
     with open_run(args) as checkpoint:
         with preparation():
             trainer, texts = prepare(model_args, data_args, args, config_overrides, checkpoint)
+        if data_args.show_batch:
+            batch = format_training_batch(trainer)
+            if args.should_save:  # one process prints
+                print(batch)
+            return
+        if data_args.sample_prompt is not None and checkpoint is None and args.should_save:
+            with preparation():
+                sample = sample_text(trainer.model, trainer.processing_class, data_args.sample_prompt)
+            print(f"Before training: {sample}")
         train(trainer, texts, data_args, recipe, checkpoint)
 
 

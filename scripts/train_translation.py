@@ -26,6 +26,7 @@ from hf_scratch.data.pairs import (
 from hf_scratch.errors import command, preparation
 from hf_scratch.evaluation.metrics import SacreBleu
 from hf_scratch.evaluation.translation import evaluate_translation, write_lines
+from hf_scratch.reporting.batches import format_training_batch
 from hf_scratch.reporting.cards import write_translation_card
 from hf_scratch.reporting.plots import plot_learning_curve
 from hf_scratch.tokenization import report_unknown
@@ -197,6 +198,11 @@ def main():
     with open_run(args) as checkpoint:
         with preparation():
             trainer, pairs, cut = prepare(model_args, data_args, args, config_overrides, checkpoint)
+        if data_args.show_batch:
+            batch = format_training_batch(trainer)
+            if args.should_save:  # one process prints
+                print(batch)
+            return
         train(trainer, pairs, cut, data_args, recipe, checkpoint)
 
 

@@ -263,3 +263,65 @@ def test_the_saved_config_holds_every_field(tmp_path, model):
     saved = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
     assert saved["model_type"] == model.config.model_type
     assert saved["architectures"] == [type(model).__name__]
+
+
+def torchs_weights(layer: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """The state dict of our encoder or decoder layer with the weights of torch's."""
+    names = {"linear1": "feed_forward.fc1", "linear2": "feed_forward.fc2", "norm1": "self_attn_norm"}
+    attentions = {"self_attn": "self_attn"}
+    if isinstance(layer, torch.nn.TransformerDecoderLayer):
+        attentions["multihead_attn"] = "cross_attn"
+        names |= {"norm2": "cross_attn_norm", "norm3": "feed_forward_norm"}
+    else:
+        names["norm2"] = "feed_forward_norm"
+    state = {
+        f"{ours}.{name}": p for theirs, ours in names.items() for name, p in getattr(layer, theirs).named_parameters()
+    }
+    for theirs, ours in attentions.items():
+        attention = getattr(layer, theirs)
+        for kind in ("weight", "bias"):
+            packed = getattr(attention, f"in_proj_{kind}").chunk(3)  # torch packs the three projections
+            state |= {f"{ours}.{part}_proj.{kind}": p for part, p in zip("qkv", packed, strict=True)}
+            state[f"{ours}.o_proj.{kind}"] = getattr(attention.out_proj, kind)
+    return state
+
+
+@pytest.mark.parametrize("norm_first", [False, True], ids=["post-norm", "pre-norm"])
+def test_encoder_and_decoder_equal_torchs_with_the_same_weights(norm_first):
+    """Without a last LayerNorm in post-norm: `torch.nn.Transformer` adds one, the paper does not."""
+    model = make_transformer(norm_first=norm_first, decoder_attention_heads=4, decoder_ffn_dim=48).double()
+    options = {"dropout": 0.0, "batch_first": True, "norm_first": norm_first, "dtype": torch.float64}
+    last_norm = [torch.nn.LayerNorm(32, dtype=torch.float64) if norm_first else None for _ in range(2)]
+    torchs = torch.nn.Transformer(
+        d_model=32,
+        nhead=4,
+        custom_encoder=torch.nn.TransformerEncoder(
+            torch.nn.TransformerEncoderLayer(32, 4, 48, **options), 2, last_norm[0], enable_nested_tensor=False
+        ),
+        custom_decoder=torch.nn.TransformerDecoder(
+            torch.nn.TransformerDecoderLayer(32, 4, 48, **options), 3, last_norm[1]
+        ),
+        batch_first=True,
+    )
+    shake(torchs).eval()
+    for ours, theirs in ((model.model.encoder, torchs.encoder), (model.model.decoder, torchs.decoder)):
+        for layer, other in zip(ours.layers, theirs.layers, strict=True):
+            layer.load_state_dict(torchs_weights(other))
+        if norm_first:
+            ours.norm.load_state_dict(theirs.norm.state_dict())
+
+    inputs = make_inputs_for(model)
+    source = model.model.encoder.embed(inputs["input_ids"], None)
+    target = model.model.decoder.embed(inputs["decoder_input_ids"], None)
+    expected = torchs(
+        source,
+        target,
+        tgt_mask=torch.nn.Transformer.generate_square_subsequent_mask(7, dtype=torch.float64),
+        src_key_padding_mask=PADDED == 0,
+        memory_key_padding_mask=PADDED == 0,
+    )
+    memory = torchs.encoder(source, src_key_padding_mask=PADDED == 0)
+    outputs = model.model(**inputs, attention_mask=PADDED)
+    seen = PADDED.bool()
+    torch.testing.assert_close(outputs.encoder_last_hidden_state[seen], memory[seen], atol=1e-12, rtol=0)
+    torch.testing.assert_close(outputs.last_hidden_state, expected, atol=1e-12, rtol=0)

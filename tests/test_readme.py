@@ -67,7 +67,7 @@ def test_named_files_and_folders_exist(name):
 
 
 def test_named_make_targets_exist(name):
-    code = "\n".join(re.findall(r"```\n.*?```|`[^`\n]+`", READMES[name], flags=re.S))
+    code = "\n".join(re.findall(r"^```.*?^```|`[^`\n]+`", READMES[name], flags=re.S | re.M))
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.M))
     assert set(re.findall(r"\bmake ([a-z][\w-]*)", code)) <= targets
 

@@ -163,3 +163,39 @@ def evaluate_answers(
         decoded = tokenizer.batch_decode(output, skip_special_tokens=True)
         right += sum(answer == text for answer, text in zip(decoded, texts[rows], strict=True))
     return {"accuracy": right / len(texts), "answers": len(texts)}
+
+
+def sample_text(model: PreTrainedModel, tokenizer, prompt: str, max_new_tokens: int = 100, seed: int = 0) -> str:
+    """Continue a prompt by tokens drawn from the model's whole distribution.
+
+    Torch's random state is the same afterwards, so that a training may go on.
+
+    Args:
+        model: the language model; it is put into evaluation mode.
+        tokenizer: its tokenizer.
+        prompt: the text's beginning.
+        max_new_tokens: tokens to draw; fewer if the model's positions or an end token end the text before.
+        seed: decides which tokens are drawn.
+
+    Returns:
+        The prompt and its continuation, without special tokens.
+
+    Raises:
+        ValueError: the prompt is empty, or leaves no position for a further token.
+    """
+    inputs = tokenizer(prompt, return_tensors="pt").to(model.device)
+    length, longest = inputs["input_ids"].shape[1], model.config.max_position_embeddings
+    if not prompt or length >= longest:
+        raise ValueError(f"The prompt {prompt!r} has {length} tokens; it must have 1 to {longest - 1}.")
+    new_tokens = min(max_new_tokens, longest - length)
+    devices = [model.device] if model.device.type == "cuda" else []
+    with torch.random.fork_rng(devices):
+        torch.manual_seed(seed)
+        ids = model.eval().generate(
+            inputs["input_ids"],
+            attention_mask=inputs["attention_mask"],
+            do_sample=True,
+            top_k=0,
+            max_length=length + new_tokens,
+        )
+    return tokenizer.decode(ids[0], skip_special_tokens=True)

@@ -1,5 +1,5 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Pictures: learning curves, attention maps, positional encodings."""
+"""Pictures: learning curves, attention maps and masks, positional encodings."""
 
 import os
 
@@ -145,6 +145,58 @@ def plot_positional_encoding(table: torch.Tensor, output_dir: str, name: str = "
     axis.set_xlabel("dimension")
     axis.set_ylabel("position")
     figure.colorbar(image)
+    return _save(figure, output_dir, name)
+
+
+def plot_sine_curves(table: torch.Tensor, output_dir: str, name: str = "sine_curves.png") -> str:
+    """Draw columns of the positional encoding as curves over positions: at most four pairs of sine and cosine.
+
+    Args:
+        table: (positions, width), sine on even and cosine on odd columns.
+        output_dir: the folder of the picture.
+        name: the picture's file name.
+
+    Returns:
+        The picture's path in `output_dir`.
+    """
+    table = table.detach().float().cpu()
+    pairs = table.shape[1] // 2
+    shown = sorted({round(i * (pairs - 1) / 3) for i in range(4)})
+    figure, axes = plt.subplots(
+        len(shown), 1, figsize=(7, 1.5 * len(shown)), sharex=True, squeeze=False, layout="constrained"
+    )
+    for axis, pair in zip(axes.flat, shown, strict=True):
+        for column, style in ((2 * pair, "-"), (2 * pair + 1, "--")):
+            axis.plot(table[:, column].numpy(), style, label=f"column {column}")
+        axis.set_ylim(-1.1, 1.1)
+        axis.legend(fontsize=8, loc="right")
+    axes.flat[-1].set_xlabel("position")
+    return _save(figure, output_dir, name)
+
+
+def plot_masks(
+    masks: dict[str, tuple[torch.Tensor, list[str], list[str]]], output_dir: str, name: str = "masks.png"
+) -> str:
+    """Draw attention masks side by side: bright where a query may attend to a key.
+
+    Args:
+        masks: for each title a mask (queries, keys), True where attention is allowed, and both sides' tokens.
+        output_dir: the folder of the picture.
+        name: the picture's file name.
+
+    Returns:
+        The picture's path in `output_dir`.
+    """
+    height = 1.2 + 0.3 * max(len(queries) for _, queries, _ in masks.values())
+    width = sum(1.2 + 0.3 * len(keys) for _, _, keys in masks.values())
+    figure, axes = plt.subplots(
+        1, len(masks), figsize=(max(width, 2.5 * len(masks)), max(height, 2.5)), squeeze=False, layout="constrained"
+    )
+    for axis, (title, (mask, queries, keys)) in zip(axes.flat, masks.items(), strict=True):
+        axis.imshow(mask.cpu().numpy(), cmap="viridis", vmin=0, vmax=1)
+        axis.set_title(title, fontsize=9)
+        axis.set_xticks(range(len(keys)), keys, rotation=90, fontsize=8)
+        axis.set_yticks(range(len(queries)), queries, fontsize=8)
     return _save(figure, output_dir, name)
 
 

@@ -129,6 +129,9 @@ class DataArguments:
         metadata={"help": "Weight of R-Drop's divergence between two passes over each row (Liang et al. 2021 use 5)."},
     )
     max_minutes: float | None = field(default=None, metadata={"help": "Stop training after this many minutes."})
+    show_batch: bool = field(
+        default=False, metadata={"help": "Print a training batch as the model sees it, and stop before training."}
+    )
 
     def __post_init__(self):
         check_at_least(self, 1, "max_train_samples", "max_eval_samples", "max_predict_samples")
@@ -189,6 +192,9 @@ class LanguageModelArguments(DataArguments):
     answer_after: str | None = field(
         default=None,
         metadata={"help": "What separates question and answer: report the share of right answers."},
+    )
+    sample_prompt: str | None = field(
+        default=None, metadata={"help": "Print a continuation of this text before and after training."}
     )
 
     def __post_init__(self):

@@ -1,0 +1,207 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""The walk-through, the tables of a batch, the plain training loop, and the notebook."""
+
+import ast
+import importlib.util
+import re
+
+import nbformat
+import pytest
+import torch
+from conftest import ROOT, make_gpt, make_inputs_for, make_transformer
+from nbclient import NotebookClient
+from test_scripts import STORIES, TINY_GPT, run, write
+from transformers import default_data_collator
+
+from hf_scratch.evaluation.language_modeling import sample_text
+from hf_scratch.models import layers
+from hf_scratch.reporting.batches import attention_masks, format_batch
+from hf_scratch.reporting.shapes import record_shapes
+
+MODELS = ROOT / "hf_scratch" / "models"
+README = (MODELS / "README.md").read_text(encoding="utf-8")
+
+
+def import_walkthrough():
+    spec = importlib.util.spec_from_file_location("walkthrough", ROOT / "scripts" / "walkthrough.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def walkthrough():
+    return import_walkthrough()
+
+
+@pytest.fixture(scope="module")
+def lines(walkthrough):
+    example = walkthrough.make_example()
+    return record_shapes(example.model, lambda: example.model(**example.batch))
+
+
+def numbers_and_text(text: str) -> tuple[list[float], str]:
+    pattern = r"-?\d+\.\d+"
+    return [float(number) for number in re.findall(pattern, text)], re.sub(r" *" + pattern, " #", text)
+
+
+def test_the_readme_holds_what_the_command_prints(walkthrough, tmp_path):
+    """To renew it: python scripts/walkthrough.py --readme hf_scratch/models/README.md"""
+    printed = walkthrough.walk(walkthrough.make_example(), str(tmp_path)).replace(str(tmp_path), "runs/walkthrough")
+    stored = re.search(r"<!-- walkthrough -->\n```\n(.*?)\n```\n<!-- /walkthrough -->", README, flags=re.S)[1]
+    (printed_numbers, printed_text), (numbers, text) = numbers_and_text(printed), numbers_and_text(stored)
+    assert text == printed_text
+    assert numbers == pytest.approx(printed_numbers, abs=2e-3)
+    assert "False" not in text
+    assert {path.name for path in tmp_path.iterdir()} == {"masks.png", "sine_curves.png"}
+
+
+def test_each_line_of_code_stands_in_the_file_and_function_that_are_named(lines):
+    for line in lines:
+        tree = ast.parse((MODELS / line.file).read_text(encoding="utf-8"))
+        name = line.function.split(".")[-1]
+        functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == name]
+        statements = {ast.unparse(node) for function in functions for node in ast.walk(function)}
+        assert line.code in statements, line
+
+
+def shapes_of(lines, module: str, start: str) -> list[tuple[int, ...]]:
+    (line,) = [line for line in lines if line.module.endswith(module) and line.code.startswith(start)]
+    return [shape for _, shape in line.operations]
+
+
+def test_the_sizes_are_the_articles_there_and_back(lines):
+    query = shapes_of(lines, "encoder.layers.0.self_attn", "query = ")
+    assert query == [(2, 4, 8), (2, 4, 2, 4), (2, 2, 4, 4)]
+    assert shapes_of(lines, "encoder.layers.0.self_attn", "weights = ") == [(2, 2, 4, 4)]
+    assert shapes_of(lines, "encoder.layers.0.self_attn", "return (self.o_proj") == [(2, 4, 8), (2, 4, 8)]
+    assert shapes_of(lines, "encoder.layers.0.feed_forward", "hidden_states = ") == [(2, 4, 16)] * 2
+    assert shapes_of(lines, "decoder.layers.0.cross_attn", "weights = ") == [(2, 2, 5, 4)]
+    assert shapes_of(lines, "", "logits = ") == [(2, 5, 10)]
+
+
+def test_code_from_another_file_is_not_shown_as_the_models(lines, walkthrough, monkeypatch):
+
+    def two_steps(self, hidden_states):
+        return self.fc2(self.fc1(hidden_states))
+
+    monkeypatch.setattr(layers.FeedForward, "forward", two_steps)
+    example = walkthrough.make_example()
+    changed = record_shapes(example.model, lambda: example.model(**example.batch))
+    assert not [line for line in changed if line.function.startswith("FeedForward")]
+    assert [line for line in lines if line.function.startswith("FeedForward")]
+
+
+def test_the_first_layer_of_several_is_shown():
+    model = make_transformer()
+    modules = {line.module for line in record_shapes(model, lambda: model(**make_inputs_for(model)))}
+    assert "model.decoder.layers.0.cross_attn" in modules
+    assert not [name for name in modules if "layers.1" in name]
+
+
+@pytest.mark.parametrize("family", ["gpt", "transformer"])
+def test_masks_are_where_the_attention_is_not_zero(family):
+    model = make_gpt() if family == "gpt" else make_transformer()
+    batch = {**make_inputs_for(model)}
+    batch["labels"] = batch.pop("decoder_input_ids", batch["input_ids"])
+    batch["attention_mask"] = torch.ones_like(batch["input_ids"])
+    batch["attention_mask"][1, -2:] = 0
+    masks = attention_masks(model, batch)
+    outputs = model(**batch, output_attentions=True)
+    weights = {"decoder": outputs.get("decoder_attentions", outputs.get("attentions"))}
+    if family == "transformer":
+        weights |= {"encoder": outputs.encoder_attentions, "cross": outputs.cross_attentions}
+    assert weights.keys() == masks.keys()
+    for name, mask in masks.items():
+        assert torch.equal(weights[name][0].amax(1) > 0, mask), name
+
+
+def test_packed_texts_are_shown_apart():
+    batch = {"input_ids": torch.tensor([[1, 5, 2, 1, 6]]), "labels": torch.tensor([[-100, 5, 2, -100, 6]])}
+    batch["position_ids"] = torch.tensor([[0, 1, 2, 0, 1]])
+    table = format_batch(make_gpt(), batch, lambda token: f"t{token}").splitlines()[3:]
+    cells = [re.split(r" {2,}", line.strip()) for line in table]
+    assert [line[5:] for line in cells[1:]] == [
+        ["'t5'", "0"], ["'t2'", "0-1"], ["nothing", "0-2"], ["'t6'", "3"], ["nothing", "3-4"],
+    ]  # fmt: skip
+
+
+def test_it_walks_a_sentence_through_a_saved_model(walkthrough, tmp_path):
+    example = walkthrough.load_example(str(ROOT / "model_cards" / "scratch-gpt-tinystories"), "Once upon a time")
+    text = walkthrough.walk(example, str(tmp_path))
+    assert "' upon'" in text
+    assert "Equal: True" in text
+    assert "create_causal_mask's: True" in text
+    assert "False" not in text
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [(["--model", "runs"], "`model` and `text` together"), (["--model", "./nowhere", "--text", "a"], "not a folder")],
+)
+def test_a_mistake_is_one_line(args, message, walkthrough, monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr("sys.argv", ["walkthrough.py", "--output_dir", str(tmp_path), *args])
+    with pytest.raises(SystemExit, match="2"):
+        walkthrough.main()
+    assert message in capsys.readouterr().err
+
+
+def test_a_sample_repeats_and_leaves_the_random_state(joint_tokenizer):
+    model = make_gpt(vocab_size=300)
+    state = torch.get_rng_state()
+    texts = [sample_text(model, joint_tokenizer, "A man", 10) for _ in range(2)]
+    assert texts[0] == texts[1]
+    assert texts[0].startswith("A man")
+    assert torch.equal(torch.get_rng_state(), state)
+    with pytest.raises(ValueError, match="1 to 39"):
+        sample_text(model, joint_tokenizer, "A man" * 40)
+
+
+def readmes_loop():
+    """The function `train` of the README, and nothing else of its block."""
+    (block,) = [code for code in re.findall(r"```python\n(.*?)```", README, flags=re.S) if "def train" in code]
+    nodes = [n for n in ast.parse(block).body if isinstance(n, ast.Import | ast.ImportFrom | ast.FunctionDef)]
+    namespace = {}
+    exec(compile(ast.Module(nodes, []), "README.md", "exec"), namespace)
+    return namespace["train"]
+
+
+@pytest.mark.parametrize("family", ["gpt", "transformer"])
+def test_the_readmes_loop_trains_both_families(family):
+    model = make_gpt() if family == "gpt" else make_transformer()
+    ids = make_inputs_for(model, source=7)["input_ids"]
+    rows = [{"input_ids": row, "labels": row} for row in ids]
+    losses = readmes_loop()(model, rows, default_data_collator, epochs=30)
+    assert losses[-1] < losses[0] / 3
+
+
+def test_the_notebook_is_stored_without_outputs():
+    notebook = nbformat.read(ROOT / "scripts" / "walkthrough.ipynb", as_version=4)
+    nbformat.validate(notebook)
+    assert not [cell for cell in notebook.cells if cell.get("outputs") or cell.get("execution_count")]
+
+
+@pytest.mark.slow
+def test_the_notebook_runs(tmp_path):
+    notebook = nbformat.read(ROOT / "scripts" / "walkthrough.ipynb", as_version=4)
+    NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    text = "".join(output.get("text", "") for output in outputs)
+    assert text.count("equal: True") == 4
+    losses = [float(loss) for loss in re.findall(r"epoch \d: (\S+) nats", text)]
+    assert losses == sorted(losses, reverse=True)
+    assert losses[-1] < 1.5
+    assert sum("image/png" in output.get("data", {}) for output in outputs) == 2
+
+
+@pytest.mark.slow
+def test_a_training_prints_a_batch_and_samples(tmp_path):
+    data = write(tmp_path / "train.jsonl", STORIES)
+    command = ["train_language_model.py", "--train_file", data, "--output_dir", tmp_path / "run", "--vocab_size", 300,
+               "--block_size", 32, "--config_overrides", TINY_GPT, "--max_steps", 2, "--use_cpu", "true"]  # fmt: skip
+    printed = run(*command, "--show_batch", "true").stdout
+    assert "attends to" in printed
+    assert not (tmp_path / "run").exists()
+    printed = run(*command, "--sample_prompt", "A dog").stdout
+    assert "Before training: A dog" in printed
+    assert "After training: A dog" in printed
