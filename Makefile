@@ -1,12 +1,16 @@
-# `make help` lists the targets. They need Python 3.11 or newer and a package index.
+# `make help` lists the targets. They need a package index, and the Python that README.md names.
 .DEFAULT_GOAL := help
 PYTHON ?= python3
 BIN := .venv/bin
 
-# for `make multi30k` and `make tinystories`: a Hub id or a folder, and a limit in minutes (none: to the recipe's end)
+# for `make multi30k` and `make tinystories`
+# DATA: a folder or a Hub id; OUT: the first training's folder, the second's is $(OUT)_rdrop
+# MINUTES: run the first training alone, for at most this long
+# RESUME=1: continue both trainings from their last checkpoints; one that has none yet starts
 MINUTES ?=
 OUT ?=
-LIMIT = $(if $(MINUTES),--max_minutes $(MINUTES))
+RESUME ?=
+FLAGS = $(if $(MINUTES),--max_minutes $(MINUTES)) $(if $(RESUME),--resume_from_checkpoint auto)
 
 .PHONY: help setup demo test test-slow test-faults test-min lint bench multi30k tinystories results
 
@@ -21,16 +25,16 @@ setup: .venv/.installed  ## install the package and its tools into .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,demo,export]'
 	touch $@
 
-demo: setup  ## ask the published models, then train two small ones in minutes
+demo: setup  ## run the published models, then train two small ones in minutes
 	$(BIN)/python scripts/demo.py
 
-test: lint  ## lint, then the test suite
+test: lint  ## lint, then the test suite: 7 minutes on 2 cores
 	$(BIN)/python -m pytest -m 'not slow' --numprocesses auto
 
-test-slow: setup  ## the demo, and every figure of the model cards again: 5 minutes
+test-slow: setup  ## the demo, the READMEs' code, and every figure of the cards: 5 minutes
 	$(BIN)/python -m pytest -m slow --numprocesses auto --ignore tests/test_faults.py
 
-test-faults: setup  ## kill, stop and resume training runs: 20 minutes, or 12 with KILLS=2
+test-faults: setup  ## kill, stop and resume training runs: 20 minutes, or 12 with KILLS=2 (default: 6)
 	$(if $(KILLS),HF_SCRATCH_KILLS=$(KILLS)) $(BIN)/python -m pytest -m slow tests/test_faults.py
 
 # the lowest transformers that pyproject.toml allows; all else as in constraints.txt
@@ -61,16 +65,16 @@ bench: setup  ## measure speed and memory against the models of transformers; WR
 	$(BIN)/python scripts/benchmark/benchmark.py --output_dir $(or $(OUT),runs/benchmark) $(if $(DATA),--data $(DATA)) \
 		$(if $(ONLY),--only $(ONLY)) $(if $(WRITE),--write true)
 
-# the published models' two trainings each; with MINUTES the first alone: script, recipe, dataset
+# the two trainings of a published model's recipes: script, recipe, dataset
 define TRAIN
 $(BIN)/python scripts/$(1).py scripts/recipes/$(2).yaml --dataset_name $(or $(DATA),$(3)) \
-	--output_dir $(or $(OUT),runs/$(2)) $(LIMIT)
+	--output_dir $(or $(OUT),runs/$(2)) $(FLAGS)
 $(if $(MINUTES),,$(BIN)/python scripts/$(1).py scripts/recipes/$(2)_rdrop.yaml --dataset_name $(or $(DATA),$(3)) \
-	--model_name_or_path $(or $(OUT),runs/$(2)) --output_dir $(or $(OUT),runs/$(2))_rdrop)
+	--model_name_or_path $(or $(OUT),runs/$(2)) --output_dir $(or $(OUT),runs/$(2))_rdrop $(FLAGS))
 endef
 
-multi30k: setup  ## train the published translation model
+multi30k: setup  ## train with the published translator's recipes; RESUME=1 continues
 	$(call TRAIN,train_translation,multi30k_tiny,bentrevett/multi30k)
 
-tinystories: setup  ## train the published language model
+tinystories: setup  ## train with the published storyteller's recipes; RESUME=1 continues
 	$(call TRAIN,train_language_model,tinystories_small,roneneldan/TinyStories)

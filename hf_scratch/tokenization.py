@@ -6,8 +6,8 @@ There are three kinds: "char" (one token per character), "bpe" (byte-level BPE, 
 `</s>`. "char" also has `<unk>`, since only a byte-level vocabulary covers every text.
 
 "joint" puts a space before a text, and removes it when it decodes, so that a word is the same token at the start of a
-text as inside it. transformers' streamers decode each line by itself. In a stream, therefore, a space at the start of
-a later line is lost; `decode` of the whole output keeps it.
+text as inside it. transformers' streamers decode each line by itself, so a streamed line loses its leading space;
+`decode` of the whole output keeps it.
 """
 
 import logging

@@ -56,7 +56,7 @@ def test_a_training_on_another_pair_is_of_that_pair(train, tmp_path, caplog):
     assert "translates from `de` to `en`. Trained further from `first` with" in text
     assert ModelCard(text).data.base_model == "first"
     assert "moses-en|" in text
-    assert "| cut to their limit | train: 12 of 12 sources at 3 tokens |" in text
+    assert "| cut rows | train: 12 of 12 sources at 3 tokens |" in text
     assert "train: cut 12 of 12 sources at 3 tokens." in caplog.text
 
 

@@ -1,5 +1,5 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Convert GPT-2 to a ScratchGPT and back. Both directions keep the function, weight by weight."""
+"""Convert GPT-2 to a ScratchGPT and back. Both directions preserve the outputs."""
 
 import os
 from typing import Any

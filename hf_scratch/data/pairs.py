@@ -87,7 +87,7 @@ def tokenize_pairs(
             ("source", "input_ids", max_source_length),
             ("target", "labels", max_target_length),
         ):
-            # A side of just the limit may have been cut or not.
+            # A side exactly at the limit may or may not have been cut.
             full = [i for i, ids in enumerate(encoded[column]) if len(ids) >= limit]
             texts = [batch[side][i] for i in full]
             rows = (
@@ -136,7 +136,7 @@ def check_lengths(lengths: Sequence[int], longest: int | None, what: str, advice
         advice: the error's last sentence.
 
     Raises:
-        ValueError: a row is longer; the message counts such rows and names the first.
+        ValueError: some rows are longer; the message counts them and names the first.
     """
     too_long = [i for i, length in enumerate(lengths) if longest is not None and length > longest]
     if too_long:

@@ -29,8 +29,8 @@ def evaluate_translation(
         sources: the sentences to translate.
         references: their translations.
         batch_size: sentences per batch.
-        target_lang: the references' language, for Moses' rules. Default: the config's `target_lang`; if that is not
-            set either, the scores leave "bleu_moses" out.
+        target_lang: the references' language, for Moses' rules. Default: the config's `target_lang`;
+            otherwise "bleu_moses" is omitted.
         generate_kwargs: passed to `generate()`, e.g. `num_beams` and `length_penalty`.
 
     Returns:

@@ -96,7 +96,7 @@ def format_training(record: Record) -> str:
         "software": ", ".join(f"{package} {number}" for package, number in record.get("software", {}).items()),
     }
     if cut := record.get("cut"):
-        rows["cut to their limit"] = "; ".join(f"{split}: {text}" for split, text in cut.items())
+        rows["cut rows"] = "; ".join(f"{split}: {text}" for split, text in cut.items())
     if record.get("stopped") == IN_WARMUP:
         rows["end"] = _describe_early_end(record)
     return format_table(["", ""], rows.items())

@@ -102,8 +102,8 @@ def evaluate_and_select_weights(trainer: Trainer, num_checkpoints: int) -> dict:
         num_checkpoints: how many to average. Below 2, nothing is averaged.
 
     Returns:
-        The evaluation of the weights that were kept. Its `weights` says "trained", or over how many checkpoints they
-        were averaged.
+        The evaluation of the weights that were kept, with "weights": "trained", or e.g. "averaged over 10
+        checkpoints".
     """
     trained = _evaluation_of_training(trainer) or trainer.evaluate()
     step = trainer.state.global_step

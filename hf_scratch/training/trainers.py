@@ -20,7 +20,7 @@ class ScratchTrainerMixin(ResumableTrainerMixin):
 
     - A training step computes no logits (`skip_logits`), smooths labels in the model, and adds R-Drop if
       `r_drop_alpha` is above 0.
-    - An evaluation reports the cross-entropy without label smoothing. Stock trainers smooth its labels too.
+    - An evaluation reports the cross-entropy without label smoothing. Stock trainers smooth the evaluation labels too.
     - The saved config and generation config are the model's own. Stock trainers write `use_cache: false` into the
       config, and Seq2SeqTrainer's evaluation fills in every default of the generation config.
     """

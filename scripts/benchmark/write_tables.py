@@ -5,13 +5,17 @@
 python scripts/benchmark/write_tables.py
 """
 
+import argparse
+from collections.abc import Sequence
+
 from tables import update_readmes
 
 from hf_scratch.errors import command
 
 
 @command
-def main():
+def main(args: Sequence[str] | None = None):
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args(args)
     update_readmes(write=True)
 
 
