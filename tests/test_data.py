@@ -328,6 +328,19 @@ def test_bpe_dropout_cuts_the_same_text_in_other_ways(joint_tokenizer):
     )  # the tokenizer itself is as it was
 
 
+def test_bpe_dropout_cuts_both_of_two_vocabularies():
+    source, target = "A man sleeps.", "Ein Mann schläft."
+    tokenizer = train_tokenizer([source] * 9, "separate", 300, target_texts=[target] * 9, show_progress=False)
+    pairs = Dataset.from_list([{"source": source, "target": target}] * 3)
+    encoded = tokenize_pairs(pairs, tokenizer, 40, 40, "train")
+    rows = PairsWithBPEDropout(pairs, encoded, tokenizer, 0.5, 40, 40)
+    drawn = [row for _ in range(10) for row in rows.__getitems__([2, 0])]
+    for column in ("input_ids", "labels"):
+        assert len({tuple(row[column]) for row in drawn}) > 5
+        assert len({tuple(ids) for ids in encoded[column]}) == 1
+    assert {tokenizer.decode(row["labels"], skip_special_tokens=True) for row in drawn} == {target}
+
+
 def test_what_bpe_dropout_cannot_do_is_named(joint_tokenizer):
     pairs = Dataset.from_list([{"source": "a", "target": "b"}])
     with pytest.raises(ValueError, match=r"`bpe_dropout` must be between 0 and 1, got 1.5"):

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from transformers import Seq2SeqTrainingArguments, Trainer, TrainingArguments, get_scheduler
+from transformers import PreTrainedTokenizerBase, Seq2SeqTrainingArguments, Trainer, TrainingArguments, get_scheduler
 
 from ..data.embedded import describe_embedded
 from ..models.generation import MAX_LOG_LENGTH_FACTOR
-from ..tokenization import KINDS
+from ..tokenization import KINDS, target_size
 
 LONGEST_BLOCK = 2**20  # tokens; even the last row is padded to this length
 WORKERS_PER_CORE = 16  # of the data loader, at most
@@ -53,6 +53,12 @@ def check_length_penalty(arguments: Any, longest: int) -> None:
         raise ValueError(f"`length_penalty` is {penalty}, too large for {longest} tokens. Usual are 0.6 to 2.")
 
 
+def check_beams(num_beams: int, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Raise ValueError if there are more beams than the target has tokens."""
+    if num_beams > target_size(tokenizer):
+        raise ValueError(f"`num_beams` is {num_beams}, but there are only {target_size(tokenizer)} tokens.")
+
+
 def check_finite(arguments: Any, *names: str) -> None:
     """Raise ValueError for the first of these arguments that is not a finite number. None passes."""
     check_at_least(arguments, -sys.float_info.max, *names)
@@ -83,18 +89,23 @@ class ModelArguments:
     tokenizer_kind: str | None = field(
         default=None,
         metadata={
-            "help": "Kind of the new tokenizer.",
+            "help": "Kind of the new tokenizer. For translation, separate and word have two vocabularies.",
             "choices": list(KINDS),
         },
     )
-    vocab_size: int = field(default=8000, metadata={"help": "Tokens of the new tokenizer at most."})
+    vocab_size: int = field(
+        default=8000, metadata={"help": "Tokens of the new tokenizer at most, in each of its vocabularies."}
+    )
+    min_frequency: int = field(
+        default=1, metadata={"help": "A new word tokenizer knows words that occur at least this often."}
+    )
     attn_implementation: str | None = field(
         default=None, metadata={"help": "eager, sdpa, flash_attention_2 or flex_attention. Default: sdpa."}
     )
     cache_dir: str | None = field(default=None, metadata={"help": "Folder for downloads."})
 
     def __post_init__(self):
-        check_at_least(self, 1, "vocab_size")
+        check_at_least(self, 1, "vocab_size", "min_frequency")
         if self.preset_hyperparameters is not None and self.preset is None:
             raise ValueError("`preset_hyperparameters` needs a `preset`.")
 
