@@ -28,7 +28,7 @@ from .models.tokenization_source_target import SourceTargetTokenizer
 
 logger = logging.getLogger(__name__)
 
-PAD, BOS, EOS, UNK = "<pad>", "<s>", "</s>", "<unk>"
+PAD, BOS, EOS, UNK, MASK = "<pad>", "<s>", "</s>", "<unk>", "<mask>"
 KINDS = ("char", "bpe", "joint", "separate", "word")
 WITH_UNKNOWN = ("char", "word")  # these do not cover every text
 

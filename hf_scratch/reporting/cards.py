@@ -64,6 +64,7 @@ _LANGUAGE_MODEL_METRICS = tuple(
         ("loss", "loss [nats per token]"),
         ("perplexity", "perplexity"),
         ("accuracy", "accuracy of {answers} answers"),
+        ("masked_accuracy", "accuracy on {tokens:,} masked tokens"),
     )
 )
 
@@ -165,6 +166,17 @@ def write_language_model_card(
         "test": test,
     }
     record = build_record(trainer, data_args, recipe, metrics, weights)
+    if data_args.mlm_probability is not None:
+        texts = {
+            "what": "An encoder (Devlin et al. 2019) that fills in masked tokens.",
+            "usage": f'model = AutoModelForCausalLM.from_pretrained("{os.path.basename(trainer.args.output_dir)}")\n'
+            "logits = model(input_ids).logits  # at each position, the token that stands there",
+        }
+        notes = f"Of the tokens, {data_args.mlm_probability:.0%} are masked; the loss is per masked token."
+        _write(
+            trainer, record, _LANGUAGE_MODEL_METRICS, ("fill-mask", "Masked language modelling"), ["en"], texts, notes
+        )
+        return
     texts = {
         "what": "A GPT (Radford et al. 2018).",
         "usage": f'writer = pipeline("text-generation", model="{os.path.basename(trainer.args.output_dir)}")\n'

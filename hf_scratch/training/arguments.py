@@ -196,6 +196,10 @@ class LanguageModelArguments(DataArguments):
     decay_embeddings: bool = field(
         default=True, metadata={"help": "Apply weight decay to token and position embeddings."}
     )
+    mlm_probability: float | None = field(
+        default=None,
+        metadata={"help": "Mask this share of tokens and predict them; needs is_causal=false. BERT masks 0.15."},
+    )
     answer_after: str | None = field(
         default=None,
         metadata={"help": "What separates question and answer: report the share of right answers."},
@@ -206,6 +210,12 @@ class LanguageModelArguments(DataArguments):
         check_at_least(self, 2, "block_size")
         if self.block_size > LONGEST_BLOCK:
             raise ValueError(f"`block_size` must be {LONGEST_BLOCK} or less, got {self.block_size}.")
+        if self.mlm_probability is not None and not 0 < self.mlm_probability < 1:
+            raise ValueError(f"`mlm_probability` must be between 0 and 1, got {self.mlm_probability}.")
+        others = [name for name in ("prompt_column", "answer_after") if getattr(self, name) is not None]
+        others += ["attend_across_texts"] * self.attend_across_texts
+        if self.mlm_probability is not None and others:
+            raise ValueError(f"`mlm_probability` and `{others[0]}` do not go together. Leave one of them out.")
         if self.answer_after == "":
             raise ValueError("`answer_after` must not be empty.")
         if self.answer_after is not None and self.prompt_column is not None:

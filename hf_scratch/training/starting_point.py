@@ -121,6 +121,8 @@ def make_model(
         fields: other fields of the config.
     """
     special = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
+    if special["eos_token_id"] is None:
+        special["eos_token_id"] = tokenizer.sep_token_id  # BERT's; texts end with it
     sizes = {"vocab_size": len(tokenizer)}
     if hasattr(tokenizer, "target_tokenizer"):
         sizes |= {"decoder_vocab_size": target_size(tokenizer), "share_encoder_decoder_embeddings": False}
