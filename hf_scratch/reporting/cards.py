@@ -27,8 +27,6 @@ _TEMPLATE = """---
 
 ```python
 import hf_scratch
-from transformers import pipeline
-
 {usage}
 ```
 
@@ -141,7 +139,8 @@ def write_translation_card(
     source, target = data_args.source_lang, data_args.target_lang
     texts = {
         "what": f"A Transformer (Vaswani et al. 2017) that translates from `{source}` to `{target}`.",
-        "usage": f'translator = pipeline("translation", model="{os.path.basename(trainer.args.output_dir)}")\n'
+        "usage": "from transformers import pipeline\n\n"
+        f'translator = pipeline("translation", model="{os.path.basename(trainer.args.output_dir)}")\n'
         'translator("...")',
     }
     task = ("translation", "Translation")
@@ -169,7 +168,8 @@ def write_language_model_card(
     if data_args.mlm_probability is not None:
         texts = {
             "what": "An encoder (Devlin et al. 2019) that fills in masked tokens.",
-            "usage": f'model = AutoModelForCausalLM.from_pretrained("{os.path.basename(trainer.args.output_dir)}")\n'
+            "usage": "from transformers import AutoModelForCausalLM\n\n"
+            f'model = AutoModelForCausalLM.from_pretrained("{os.path.basename(trainer.args.output_dir)}")\n'
             "logits = model(input_ids).logits  # at each position, the token that stands there",
         }
         notes = f"Of the tokens, {data_args.mlm_probability:.0%} are masked; the loss is per masked token."
@@ -179,7 +179,8 @@ def write_language_model_card(
         return
     texts = {
         "what": "A GPT (Radford et al. 2018).",
-        "usage": f'writer = pipeline("text-generation", model="{os.path.basename(trainer.args.output_dir)}")\n'
+        "usage": "from transformers import pipeline\n\n"
+        f'writer = pipeline("text-generation", model="{os.path.basename(trainer.args.output_dir)}")\n'
         'writer("Once upon a time", max_new_tokens=100)',
     }
     notes = (
