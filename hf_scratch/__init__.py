@@ -6,7 +6,14 @@ Importing the package registers both with the Auto classes and brings `pipeline(
 
 import importlib
 
-from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForSeq2SeqLM
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    PreTrainedTokenizerFast,
+)
 
 from .models.configuration_scratch_gpt import ScratchGPTConfig
 from .models.configuration_scratch_transformer import ScratchTransformerConfig
@@ -16,6 +23,7 @@ from .models.modeling_scratch_transformer import (
     ScratchTransformerModel,
     ScratchTransformerPreTrainedModel,
 )
+from .models.tokenization_source_target import SourceTargetTokenizer
 from .pipelines import TranslationPipeline, register_translation_pipeline
 
 __version__ = "0.1.0"
@@ -26,6 +34,10 @@ AutoModelForCausalLM.register(ScratchGPTConfig, ScratchGPTForCausalLM, exist_ok=
 AutoConfig.register("scratch_transformer", ScratchTransformerConfig, exist_ok=True)
 AutoModel.register(ScratchTransformerConfig, ScratchTransformerModel, exist_ok=True)
 AutoModelForSeq2SeqLM.register(ScratchTransformerConfig, ScratchTransformerForConditionalGeneration, exist_ok=True)
+# a folder whose tokenizer_config.json names no class holds a plain tokenizer; ours is found by its name
+AutoTokenizer.register(
+    ScratchTransformerConfig, PreTrainedTokenizerFast, fast_tokenizer_class=SourceTargetTokenizer, exist_ok=True
+)
 register_translation_pipeline()
 
 
@@ -44,5 +56,6 @@ __all__ = [
     "ScratchTransformerForConditionalGeneration",
     "ScratchTransformerModel",
     "ScratchTransformerPreTrainedModel",
+    "SourceTargetTokenizer",
     "TranslationPipeline",
 ]

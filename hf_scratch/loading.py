@@ -15,12 +15,13 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrained
 
 from .errors import UserError
 from .manifest import MANIFEST, DamagedFolderError, check_manifest
+from .tokenization import target_size
 
 logger = logging.getLogger(__name__)
 
 # transformers ignores a generation_config.json that it cannot read
 JSON_FILES = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
-              "special_tokens_map.json", "added_tokens.json", "vocab.json")  # fmt: skip
+              "target_tokenizer.json", "special_tokens_map.json", "added_tokens.json", "vocab.json")  # fmt: skip
 TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "vocab.txt", "source.spm", "tokenizer.model", "spiece.model")
 
 
@@ -161,16 +162,21 @@ def check_fits(tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig) -> 
     Raises:
         ValueError: the tokenizer has more tokens than the model's `vocab_size` or `decoder_vocab_size`.
     """
-    vocab_size = min(config.vocab_size, getattr(config, "decoder_vocab_size", None) or config.vocab_size)
-    if len(tokenizer) > vocab_size:
+    sizes = {"vocab_size": len(tokenizer)}
+    if getattr(config, "decoder_vocab_size", None):
+        sizes["decoder_vocab_size"] = target_size(tokenizer)
+    # the tighter of the two
+    name = min(sizes, key=lambda name: getattr(config, name) - sizes[name])
+    tokens, vocab_size = sizes[name], getattr(config, name)
+    if tokens > vocab_size:
         raise ValueError(
-            f"The tokenizer has {len(tokenizer)} tokens, but the model's `vocab_size` is {vocab_size}. Set "
-            "`vocab_size` to at least that, call `model.resize_token_embeddings(len(tokenizer))`, or use the model's "
+            f"The tokenizer has {tokens} tokens, but the model's `{name}` is {vocab_size}. Set "
+            f"`{name}` to at least that, call `model.resize_token_embeddings(len(tokenizer))`, or use the model's "
             "own tokenizer."
         )
-    if len(tokenizer) <= 0.9 * vocab_size:
+    if tokens <= 0.9 * vocab_size:
         logger.warning(
-            f"The tokenizer has {len(tokenizer)} tokens, but the model's `vocab_size` is {vocab_size}: is it the "
+            f"The tokenizer has {tokens} tokens, but the model's `{name}` is {vocab_size}: is it the "
             "tokenizer of another model?"
         )
 

@@ -1,13 +1,20 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 """Train tokenizers with the tokenizers library. `AutoTokenizer` loads them without any code of ours.
 
-There are three kinds: "char" (one token per character), "bpe" (byte-level BPE, lossless on any text) and "joint"
-(byte-level BPE for source and target together, for translation). All have the special tokens `<pad>`, `<s>` and
-`</s>`. "char" also has `<unk>`, since only a byte-level vocabulary covers every text.
+The kinds are
 
-"joint" puts a space before a text, and removes it when it decodes, so that a word is the same token at the start of a
-text as inside it. transformers' streamers decode each line by itself, so a streamed line loses its leading space;
-`decode` of the whole output keeps it.
+- "char": one token per character;
+- "bpe": byte-level BPE, lossless on any text;
+- "joint": byte-level BPE for source and target together, for translation;
+- "separate": byte-level BPE for source and for target, a vocabulary each, for translation;
+- "word": one token per word or punctuation mark; for translation, a vocabulary each for source and target.
+
+All have the special tokens `<pad>`, `<s>` and `</s>`. "char" and "word" also have `<unk>`, since only a byte-level
+vocabulary covers every text.
+
+"joint", "separate" and "word" put a space before a text, and remove it when they decode, so that a word is the same
+token at the start of a text as inside it. transformers' streamers decode each line by itself. In a stream, therefore,
+a space at the start of a later line is lost; `decode` of the whole output keeps it.
 """
 
 import logging
@@ -15,12 +22,15 @@ from collections import Counter
 from collections.abc import Iterable
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+from .models.tokenization_source_target import SourceTargetTokenizer
 
 logger = logging.getLogger(__name__)
 
-PAD, BOS, EOS, UNK = "<pad>", "<s>", "</s>", "<unk>"
-KINDS = ("char", "bpe", "joint")
+PAD, BOS, EOS, UNK, MASK = "<pad>", "<s>", "</s>", "<unk>", "<mask>"
+KINDS = ("char", "bpe", "joint", "separate", "word")
+WITH_UNKNOWN = ("char", "word")  # these do not cover every text
 
 
 def train_tokenizer(
@@ -31,54 +41,83 @@ def train_tokenizer(
     add_eos: bool | None = None,
     padding_side: str | None = None,
     show_progress: bool = True,
+    target_texts: Iterable[str] | None = None,
+    min_frequency: int = 1,
 ) -> PreTrainedTokenizerFast:
     """Train a tokenizer on `texts`.
 
     Args:
         texts: strings; for "joint", those of both languages.
-        kind: "char", "bpe" or "joint".
-        vocab_size: tokens at most, special tokens included; "char" keeps the most frequent characters.
+        kind: "char", "bpe", "joint", "separate" or "word".
+        vocab_size: tokens at most in each vocabulary, special tokens included; "char" and "word" keep the most
+            frequent.
         model_max_length: the model's longest input in tokens, saved with the tokenizer.
         add_eos: whether a text is encoded as `text </s>`, for an encoder-decoder, or as `<s> text`, the prompt of a
-            language model. Default: True for "joint".
+            language model. Default: True for "joint" and with `target_texts`.
         padding_side: "right" or "left". Default: "right" with `add_eos`, else "left", which generation needs.
         show_progress: whether to show the library's progress bars.
+        target_texts: strings of the target language. "separate" needs them; with "word" they make a second vocabulary.
+        min_frequency: "word" knows only words that occur at least this often.
+
+    Returns:
+        The tokenizer; a `SourceTargetTokenizer` with `target_texts`.
 
     Raises:
-        ValueError: the kind is unknown, there is no text, or `vocab_size` is too small for the alphabet.
+        ValueError: the kind is unknown, there is no text, `vocab_size` is too small for the alphabet, or the kind does
+            not take `target_texts` or `min_frequency`.
     """
     if kind not in KINDS:
         raise ValueError(f"`kind` must be one of {', '.join(KINDS)}; got {kind!r}.")
+    if kind == "separate" and target_texts is None:
+        raise ValueError("A 'separate' tokenizer needs `target_texts`: it is for translation.")
+    if kind not in ("separate", "word") and target_texts is not None:
+        raise ValueError(f"A {kind!r} tokenizer has one vocabulary: `target_texts` must be None.")
+    if kind != "word" and min_frequency != 1:
+        raise ValueError(f"`min_frequency` is for 'word' tokenizers; this is {kind!r}.")
     if add_eos is None:
-        add_eos = kind == "joint"
-    texts = list(texts)
-    if not any(texts):
-        raise ValueError("There is no text to train a tokenizer on: `texts` is empty.")
-    specials = [PAD, BOS, EOS] + ([UNK] if kind == "char" else [])
+        add_eos = kind == "joint" or target_texts is not None
+    specials = [PAD, BOS, EOS] + ([UNK] if kind in WITH_UNKNOWN else [])
     # byte-level BPE needs a token for each of the 256 bytes
-    smallest = len(specials) + (1 if kind == "char" else 256)
+    smallest = len(specials) + (1 if kind in WITH_UNKNOWN else 256)
     if vocab_size < smallest:
         raise ValueError(f"`vocab_size` is {vocab_size}; a {kind!r} tokenizer needs at least {smallest}.")
 
-    if kind == "char":
-        tokenizer = _char_tokenizer(texts, vocab_size, specials)
-    else:
-        tokenizer = _byte_level_bpe(texts, vocab_size, specials, kind == "joint", show_progress)
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single=f"$A {EOS}" if add_eos else f"{BOS} $A",
-        pair=f"$A {EOS} $B {EOS}" if add_eos else f"{BOS} $A $B",
-        special_tokens=[(token, tokenizer.token_to_id(token)) for token in (BOS, EOS)],
-    )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        pad_token=PAD,
-        bos_token=BOS,
-        eos_token=EOS,
-        unk_token=UNK if kind == "char" else None,
-        model_max_length=model_max_length,
-        padding_side=padding_side or ("right" if add_eos else "left"),
-        clean_up_tokenization_spaces=False,
-    )
+    def train(texts: Iterable[str], name: str) -> Tokenizer:
+        texts = list(texts)
+        if not any(texts):
+            raise ValueError(f"There is no text to train a tokenizer on: `{name}` is empty.")
+        if kind == "char":
+            tokenizer = _char_tokenizer(texts, vocab_size, specials)
+        elif kind == "word":
+            tokenizer = _word_tokenizer(texts, vocab_size, specials, min_frequency, show_progress)
+        else:
+            tokenizer = _byte_level_bpe(texts, vocab_size, specials, kind != "bpe", show_progress)
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single=f"$A {EOS}" if add_eos else f"{BOS} $A",
+            pair=f"$A {EOS} $B {EOS}" if add_eos else f"{BOS} $A $B",
+            special_tokens=[(token, tokenizer.token_to_id(token)) for token in (BOS, EOS)],
+        )
+        return tokenizer
+
+    options = {
+        "tokenizer_object": train(texts, "texts"),
+        "pad_token": PAD,
+        "bos_token": BOS,
+        "eos_token": EOS,
+        "unk_token": UNK if kind in WITH_UNKNOWN else None,
+        "model_max_length": model_max_length,
+        "padding_side": padding_side or ("right" if add_eos else "left"),
+        "clean_up_tokenization_spaces": False,
+    }
+    if target_texts is None:
+        return PreTrainedTokenizerFast(**options)
+    return SourceTargetTokenizer(target_tokenizer_object=train(target_texts, "target_texts"), **options)
+
+
+def target_size(tokenizer: PreTrainedTokenizerBase) -> int:
+    """The number of tokens in the target's vocabulary, which is the source's unless there are two."""
+    target = getattr(tokenizer, "target_tokenizer", None)
+    return len(tokenizer) if target is None else target.get_vocab_size()
 
 
 def _char_tokenizer(texts: list[str], vocab_size: int, specials: list[str]) -> Tokenizer:
@@ -91,6 +130,25 @@ def _char_tokenizer(texts: list[str], vocab_size: int, specials: list[str]) -> T
     # "." would not match line breaks
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
     tokenizer.decoder = decoders.Fuse()
+    return tokenizer
+
+
+def _word_tokenizer(
+    texts: list[str], vocab_size: int, specials: list[str], min_frequency: int, show_progress: bool
+) -> Tokenizer:
+    tokenizer = Tokenizer(models.WordLevel(unk_token=UNK))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Metaspace(prepend_scheme="always", split=False),
+            # A word or a mark, each with the space before it, which decoding puts back.
+            pre_tokenizers.Split(Regex(r"▁?\w+|▁?[^\w▁]|▁"), "isolated"),
+        ]
+    )
+    tokenizer.decoder = decoders.Metaspace(prepend_scheme="always")
+    trainer = trainers.WordLevelTrainer(
+        vocab_size=vocab_size, min_frequency=min_frequency, special_tokens=specials, show_progress=show_progress
+    )
+    tokenizer.train_from_iterator(texts, trainer, length=len(texts))
     return tokenizer
 
 
@@ -113,41 +171,47 @@ def _byte_level_bpe(
     return tokenizer
 
 
-def count_unknown(tokenizer: PreTrainedTokenizerFast, texts: Iterable[str]) -> Counter:
-    """Count the characters of `texts` that the tokenizer does not know.
+def count_unknown(tokenizer: PreTrainedTokenizerFast, texts: Iterable[str], is_target: bool = False) -> Counter:
+    """Count the pieces of `texts`, characters or words, that the tokenizer does not know.
 
     Args:
         tokenizer: a fast tokenizer.
         texts: the texts.
+        is_target: whether they are in the target language.
 
     Returns:
-        How often each such character occurs; empty for a byte-level tokenizer.
+        How often each such piece occurs; empty for a byte-level tokenizer.
     """
     unknown = Counter()
     if tokenizer.unk_token_id is None:
         return unknown
     texts = list(texts)
-    encodings = tokenizer.backend_tokenizer.encode_batch(texts, add_special_tokens=False)
+    backend = (is_target and getattr(tokenizer, "target_tokenizer", None)) or tokenizer.backend_tokenizer
+    encodings = backend.encode_batch(texts, add_special_tokens=False)
     for text, encoding in zip(texts, encodings, strict=True):
         for token_id, (start, end) in zip(encoding.ids, encoding.offsets, strict=True):
             if token_id == tokenizer.unk_token_id:
-                unknown.update(text[start:end])
+                unknown[text[start:end].strip() or text[start:end]] += 1
     return unknown
 
 
-def report_unknown(tokenizer: PreTrainedTokenizerFast, texts: Iterable[str], name: str) -> int:
-    """Log a warning if the tokenizer does not know all characters of `texts`.
+def report_unknown(
+    tokenizer: PreTrainedTokenizerFast, texts: Iterable[str], name: str, is_target: bool = False
+) -> int:
+    """Log a warning if the tokenizer does not know all of `texts`.
 
     Args:
         tokenizer: a fast tokenizer.
         texts: the texts.
         name: what the warning calls the texts.
+        is_target: whether they are in the target language.
 
     Returns:
-        How many characters are unknown.
+        How many characters or words are unknown.
     """
-    unknown = count_unknown(tokenizer, texts)
+    unknown = count_unknown(tokenizer, texts, is_target)
     if unknown:
-        examples = ", ".join(repr(char) for char, _ in unknown.most_common(5))
-        logger.warning(f"{name}: {unknown.total()} characters are unknown to the tokenizer, e.g. {examples}.")
+        examples = ", ".join(repr(piece) for piece, _ in unknown.most_common(5))
+        pieces = "characters" if all(len(piece) == 1 for piece in unknown) else "words"
+        logger.warning(f"{name}: {unknown.total()} {pieces} are unknown to the tokenizer, e.g. {examples}.")
     return unknown.total()

@@ -16,9 +16,11 @@ from hf_scratch.errors import command, preparation
 from hf_scratch.evaluation.arguments import EvaluationArguments, load_for_evaluation, report
 from hf_scratch.evaluation.language_modeling import (
     check_answers,
+    check_encoder,
     choose_windows,
     evaluate_answers,
     evaluate_language_model,
+    evaluate_masked_language_model,
 )
 from hf_scratch.tokenization import report_unknown
 from hf_scratch.training.arguments import check_at_least
@@ -38,6 +40,9 @@ class LanguageModelEvaluationArguments(EvaluationArguments):
     prompt_column: str | None = field(
         default=None, metadata={"help": "The column with prompts, which the texts answer: count the right answers."}
     )
+    mlm_probability: float | None = field(
+        default=None, metadata={"help": "For an encoder: mask this share of tokens and predict them."}
+    )
     answer_after: str | None = field(
         default=None, metadata={"help": "What separates question and answer: report the share of right answers."}
     )
@@ -46,6 +51,8 @@ class LanguageModelEvaluationArguments(EvaluationArguments):
     def check(self) -> None:
         super().check()
         check_at_least(self, 1, "block_size", "stride")
+        if self.mlm_probability is not None and not 0 < self.mlm_probability < 1:
+            raise ValueError(f"`mlm_probability` must be between 0 and 1, got {self.mlm_probability}.")
 
 
 @command
@@ -56,10 +63,19 @@ def main():
         columns = {"text_column": args.text_column, "prompt_column": args.prompt_column}
         take = partial(take_texts, name=args.test_file, **columns)
         rows, model, tokenizer = load_for_evaluation(args, AutoModelForCausalLM, take)
-        choose_windows(model.config, args.block_size, args.stride)
+        if args.mlm_probability is None:
+            choose_windows(model.config, args.block_size, args.stride)
+        else:
+            check_encoder(model.config)
         if args.answer_after is not None:
             check_answers(rows["text"], args.answer_after, args.test_file)
     report_unknown(tokenizer, rows["text"], args.test_file)
+    if args.mlm_probability is not None:
+        share, rows_per_batch = args.mlm_probability, args.batch_size
+        report(
+            evaluate_masked_language_model(model, tokenizer, rows, share, rows_per_batch, args.block_size), args.json
+        )
+        return
     result = evaluate_language_model(model, tokenizer, rows["text"], args.batch_size, args.block_size, args.stride)
     if args.prompt_column is not None:
         result |= evaluate_answers(model, tokenizer, rows["text"], prompts=rows["prompt"])

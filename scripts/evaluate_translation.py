@@ -18,7 +18,7 @@ from hf_scratch.data.pairs import check_lengths, count_tokens, take_pairs
 from hf_scratch.errors import command, preparation
 from hf_scratch.evaluation.arguments import EvaluationArguments, check_writable, load_for_evaluation, report
 from hf_scratch.evaluation.translation import evaluate_translation, write_lines
-from hf_scratch.training.arguments import check_at_least, check_finite, check_length_penalty
+from hf_scratch.training.arguments import check_at_least, check_beams, check_finite, check_length_penalty
 from hf_scratch.training.parsing import parse_arguments
 
 logger = logging.getLogger("evaluate_translation")
@@ -63,8 +63,7 @@ def main():
         args.check()
         take = partial(take_pairs, source_lang=args.source_lang, target_lang=args.target_lang, name=args.test_file)
         rows, model, tokenizer = load_for_evaluation(args, AutoModelForSeq2SeqLM, take)
-        if args.num_beams > len(tokenizer):
-            raise ValueError(f"`num_beams` is {args.num_beams}, but there are only {len(tokenizer)} tokens.")
+        check_beams(args.num_beams, tokenizer)
         warn_of_other_languages(model.config, args.source_lang, args.target_lang)
         longest = getattr(model.config, "max_position_embeddings", None)
         lengths = count_tokens(rows["source"], tokenizer)

@@ -12,18 +12,21 @@ from transformers import AutoModelForCausalLM, GenerationConfig, TrainingArgumen
 
 from hf_scratch import ScratchGPTConfig, ScratchGPTForCausalLM
 from hf_scratch.data.loading import describe_split, load_from_arguments
+from hf_scratch.data.masking import MaskingCollator, split_texts
 from hf_scratch.data.texts import pack_texts, take_texts
 from hf_scratch.errors import command, preparation
 from hf_scratch.evaluation.language_modeling import (
     check_answers,
+    check_encoder,
     evaluate_answers,
     evaluate_language_model,
+    evaluate_masked_language_model,
     sample_text,
 )
 from hf_scratch.reporting.batches import format_training_batch
 from hf_scratch.reporting.cards import write_language_model_card
 from hf_scratch.reporting.plots import plot_learning_curve
-from hf_scratch.tokenization import report_unknown
+from hf_scratch.tokenization import MASK, report_unknown
 from hf_scratch.training.arguments import LanguageModelArguments, check_validation_data
 from hf_scratch.training.averaging import check_average, evaluate_and_select_weights, save_final_model
 from hf_scratch.training.callbacks import stopping_callbacks
@@ -55,6 +58,9 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
 
     block_size = data_args.block_size
     tokenizer = choose_tokenizer(model_args, checkpoint, texts["train"]["text"], "bpe", block_size, add_eos=False)
+    is_masked = data_args.mlm_probability is not None
+    if is_masked and tokenizer.mask_token is None:
+        tokenizer.add_special_tokens({"mask_token": MASK})
     model = choose_model(
         ScratchGPTForCausalLM,
         AutoModelForCausalLM,
@@ -64,6 +70,12 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
         checkpoint,
         max_position_embeddings=block_size,
     )
+    if is_masked:
+        check_encoder(model.config)
+    elif not getattr(model.config, "is_causal", True):
+        raise ValueError(
+            "An encoder (`is_causal=false`) sees the tokens that it would predict: set `mlm_probability`."
+        )
     longest = getattr(model.config, "max_position_embeddings", None)
     if longest is not None and block_size > longest:
         raise ValueError(
@@ -73,7 +85,9 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
     workers = data_args.preprocessing_num_workers
     with args.main_process_first(desc="packing"):
         packed = {
-            name: pack_texts(rows, tokenizer, block_size, data_args.attend_across_texts, name, workers)
+            name: split_texts(rows, tokenizer, block_size, name, workers)
+            if is_masked
+            else pack_texts(rows, tokenizer, block_size, data_args.attend_across_texts, name, workers)
             for name, rows in texts.items()
             if name != "test"
         }
@@ -89,12 +103,15 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
     )
     logger.info(f"{model.num_parameters():,} parameters, {len(tokenizer)} tokens, {len(packed['train'])} rows")
 
+    collator = default_data_collator
+    if is_masked:
+        collator = MaskingCollator(tokenizer, mlm_probability=data_args.mlm_probability)
     trainer = LanguageModelTrainer(
         model=model,
         args=args,
         train_dataset=packed["train"],
         eval_dataset=packed.get("validation"),
-        data_collator=default_data_collator,
+        data_collator=collator,
         processing_class=tokenizer,
         decay_all_parameters=data_args.decay_all_parameters,
         decay_embeddings=data_args.decay_embeddings,
@@ -124,7 +141,13 @@ def train(trainer: LanguageModelTrainer, texts: dict, data_args, recipe: str, ch
         for name in ("validation", "test"):
             if name in texts:
                 rows = texts[name]["text"]
-                results[name] = evaluate_language_model(saved, tokenizer, rows)
+                if data_args.mlm_probability is not None:
+                    share, length = data_args.mlm_probability, data_args.block_size
+                    results[name] = evaluate_masked_language_model(
+                        saved, tokenizer, texts[name], share, block_size=length
+                    )
+                else:
+                    results[name] = evaluate_language_model(saved, tokenizer, rows)
                 if data_args.prompt_column is not None:
                     results[name] |= evaluate_answers(saved, tokenizer, rows, prompts=texts[name]["prompt"])
                 elif data_args.answer_after is not None:

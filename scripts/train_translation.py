@@ -7,7 +7,6 @@ python scripts/train_translation.py scripts/recipes/multi30k_tiny.yaml \\
 """
 
 import logging
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -29,8 +28,13 @@ from hf_scratch.evaluation.translation import evaluate_translation, write_lines
 from hf_scratch.reporting.batches import format_training_batch
 from hf_scratch.reporting.cards import write_translation_card
 from hf_scratch.reporting.plots import plot_learning_curve
-from hf_scratch.tokenization import report_unknown
-from hf_scratch.training.arguments import TranslationArguments, check_length_penalty, check_validation_data
+from hf_scratch.tokenization import report_unknown, target_size
+from hf_scratch.training.arguments import (
+    TranslationArguments,
+    check_beams,
+    check_length_penalty,
+    check_validation_data,
+)
 from hf_scratch.training.averaging import check_average, evaluate_and_select_weights, save_final_model
 from hf_scratch.training.callbacks import stopping_callbacks
 from hf_scratch.training.parsing import start_training_command
@@ -64,9 +68,9 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
             "`eval_do_concat_batches`."
         )
 
-    texts = chain(pairs["train"]["source"], pairs["train"]["target"])
     longest = max(data_args.max_source_length, data_args.max_target_length)
-    tokenizer = choose_tokenizer(model_args, checkpoint, texts, "joint", longest, add_eos=True)
+    texts = (pairs["train"]["source"], pairs["train"]["target"])
+    tokenizer = choose_tokenizer(model_args, checkpoint, texts[0], "joint", longest, True, target_texts=texts[1])
     model = choose_model(
         ScratchTransformerForConditionalGeneration,
         AutoModelForSeq2SeqLM,
@@ -88,10 +92,13 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
         }
     cut = {name: count_cut(rows, name, *limits) for name, rows in encoded.items()}
     for name, rows in pairs.items():
-        report_unknown(tokenizer, [*rows["source"], *rows["target"]], name)
+        if hasattr(tokenizer, "target_tokenizer"):
+            report_unknown(tokenizer, rows["source"], f"{name}, {source_lang}")
+            report_unknown(tokenizer, rows["target"], f"{name}, {target_lang}", is_target=True)
+        else:
+            report_unknown(tokenizer, [*rows["source"], *rows["target"]], name)
 
-    if data_args.num_beams > len(tokenizer):
-        raise ValueError(f"`num_beams` is {data_args.num_beams}, but there are only {len(tokenizer)} tokens.")
+    check_beams(data_args.num_beams, tokenizer)
     longest = getattr(model.config, "max_position_embeddings", None)
     for name, rows in encoded.items():
         advice = "Lower `max_source_length` and `max_target_length`, or raise `max_position_embeddings`."
@@ -118,7 +125,8 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
         length_penalty=data_args.length_penalty if data_args.num_beams > 1 else None,
         early_stopping=data_args.num_beams > 1,
     )
-    logger.info(f"{model.num_parameters():,} parameters, {len(tokenizer)} tokens, {len(encoded['train'])} pairs")
+    sizes = " and ".join(str(size) for size in dict.fromkeys((len(tokenizer), target_size(tokenizer))))
+    logger.info(f"{model.num_parameters():,} parameters, {sizes} tokens, {len(encoded['train'])} pairs")
 
     def compute_metrics(prediction) -> dict[str, float]:
         ids = np.where(prediction.predictions < 0, tokenizer.pad_token_id, prediction.predictions)

@@ -10,6 +10,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 import torch
+from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers
+from tokenizers.models import WordPiece
+from tokenizers.processors import TemplateProcessing
+from tokenizers.trainers import WordPieceTrainer
+from transformers import PreTrainedTokenizerFast
 
 from hf_scratch import (
     ScratchGPTConfig,
@@ -210,6 +215,23 @@ def steps(monkeypatch) -> list:
 def joint_tokenizer():
     texts = ["A man sleeps.", "Ein Mann schläft.", "two dogs run", "zwei Hunde laufen"] * 5
     return train_tokenizer(texts, "joint", 300, 40, show_progress=False)
+
+
+@pytest.fixture(scope="session")
+def bert_tokenizer():
+    """As bert-base-uncased: lower-cased WordPiece, `[CLS] text [SEP]`, and neither a start nor an end token."""
+    specials = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
+    tokenizer = Tokenizer(WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer()
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    trainer = WordPieceTrainer(vocab_size=80, special_tokens=list(specials.values()), show_progress=False)
+    tokenizer.train_from_iterator(["Once upon a time, a cat sat.", "Then it ran away!"] * 9, trainer)
+    template = {"single": "[CLS] $A [SEP]", "special_tokens": [("[CLS]", 2), ("[SEP]", 3)]}
+    tokenizer.post_processor = TemplateProcessing(**template)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, **{f"{name}_token": token for name, token in specials.items()}
+    )
 
 
 @pytest.fixture

@@ -66,6 +66,17 @@ PRIVATE_NAMES = [
         "models/generation.py models/beam_search.py",
         "Read: the special tokens as `generate()` has resolved them from arguments, both configs and the model.",
     ),
+    # the tokenizer with two vocabularies
+    PrivateName(
+        "transformers.PreTrainedTokenizerFast", "_decode _save_pretrained _tokenizer _auto_class",
+        "models/tokenization_source_target.py",
+        "Overridden and set to decode by the target's vocabulary, and to save it and this file: no public hook does.",
+    ),
+    PrivateName(
+        "transformers.NllbTokenizer",
+        "_switch_to_input_mode _switch_to_target_mode", "models/tokenization_source_target.py",
+        "Defined, as NllbTokenizer does: transformers calls them around `text_target`.",
+    ),
     # the models
     PrivateName(
         MODEL, "_init_weights", "models/base.py models/modeling_scratch_transformer.py",

@@ -1,18 +1,24 @@
+import copy
 import gzip
 import json
 
 import pytest
 import torch
+from conftest import GPT, make_gpt
 from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hf_scratch.data.embedded import EMBEDDED, describe_embedded
 from hf_scratch.data.loading import load_splits
+from hf_scratch.data.masking import split_texts
 from hf_scratch.data.pairs import PairsWithBPEDropout, check_lengths, count_cut, take_pairs, tokenize_pairs
 from hf_scratch.data.sampling import TokenBudgetBatchSampler
 from hf_scratch.data.texts import pack_texts, take_texts
+from hf_scratch.evaluation.language_modeling import evaluate_answers, evaluate_language_model
 from hf_scratch.tokenization import train_tokenizer
+from hf_scratch.training.arguments import ModelArguments
+from hf_scratch.training.starting_point import make_model
 
 ROWS = [{"en": "a cat", "de": "eine Katze"}, {"en": "a dog", "de": "ein Hund"}]
 
@@ -328,6 +334,19 @@ def test_bpe_dropout_cuts_the_same_text_in_other_ways(joint_tokenizer):
     )  # the tokenizer itself is as it was
 
 
+def test_bpe_dropout_cuts_both_of_two_vocabularies():
+    source, target = "A man sleeps.", "Ein Mann schläft."
+    tokenizer = train_tokenizer([source] * 9, "separate", 300, target_texts=[target] * 9, show_progress=False)
+    pairs = Dataset.from_list([{"source": source, "target": target}] * 3)
+    encoded = tokenize_pairs(pairs, tokenizer, 40, 40, "train")
+    rows = PairsWithBPEDropout(pairs, encoded, tokenizer, 0.5, 40, 40)
+    drawn = [row for _ in range(10) for row in rows.__getitems__([2, 0])]
+    for column in ("input_ids", "labels"):
+        assert len({tuple(row[column]) for row in drawn}) > 5
+        assert len({tuple(ids) for ids in encoded[column]}) == 1
+    assert {tokenizer.decode(row["labels"], skip_special_tokens=True) for row in drawn} == {target}
+
+
 def test_what_bpe_dropout_cannot_do_is_named(joint_tokenizer):
     pairs = Dataset.from_list([{"source": "a", "target": "b"}])
     with pytest.raises(ValueError, match=r"`bpe_dropout` must be between 0 and 1, got 1.5"):
@@ -350,3 +369,45 @@ def test_tinystories_as_they_lie(tinystories):
     packed = pack_texts(texts, tokenizer, 64)
     tokens = sum(len(ids) for ids in tokenizer(list(texts["text"]))["input_ids"])
     assert sum((torch.tensor(row["labels"][1:]) != -100).sum() for row in packed) == tokens
+
+
+def test_texts_end_with_berts_separator_where_there_is_no_end_token(bert_tokenizer):
+    assert (bert_tokenizer.bos_token_id, bert_tokenizer.eos_token_id) == (None, None)
+    texts = ["a cat sat.", "then it ran away!"]
+    (row,) = pack_texts(Dataset.from_dict({"text": texts}), bert_tokenizer, 40)
+    ids = [token for text in texts for token in bert_tokenizer(text)["input_ids"]]
+    assert row["input_ids"][: len(ids)] == ids  # one [SEP] per text, not two
+    assert set(row["input_ids"][len(ids) :]) == {bert_tokenizer.pad_token_id}
+    assert (ids.count(bert_tokenizer.sep_token_id), ids.count(bert_tokenizer.cls_token_id)) == (2, 2)
+    (packed,) = split_texts(Dataset.from_dict({"text": texts[:1]}), bert_tokenizer, 40)["input_ids"]
+    assert packed == bert_tokenizer(texts[0])["input_ids"]
+
+
+def test_a_tokenizer_without_an_end_or_a_padding_token_is_refused(bert_tokenizer):
+    texts = Dataset.from_dict({"text": ["a cat"]})
+    without = copy.deepcopy(bert_tokenizer)
+    without.sep_token = None
+    with pytest.raises(ValueError, match="no token that ends a text"):
+        pack_texts(texts, without, 8)
+    without = copy.deepcopy(bert_tokenizer)
+    without.pad_token = None
+    with pytest.raises(ValueError, match="no padding token"):
+        pack_texts(texts, without, 8)
+    with pytest.raises(ValueError, match="no padding token"):
+        evaluate_language_model(make_gpt(), without, ["a cat"])
+
+
+def test_evaluation_counts_berts_separator_as_the_end(bert_tokenizer):
+    model = make_gpt(vocab_size=len(bert_tokenizer))
+    ids = torch.tensor([bert_tokenizer("a cat sat.")["input_ids"]])
+    result = evaluate_language_model(model, bert_tokenizer, ["a cat sat."])
+    assert result["tokens"] == ids.shape[1] - 1
+    assert result["loss"] == pytest.approx(model(ids, labels=ids).loss.item(), rel=1e-5)
+    with pytest.raises(ValueError, match="Answers end with an end token"):
+        evaluate_answers(model, bert_tokenizer, ["a=b"], "=")
+    args = ModelArguments(config_overrides="{}")
+    assert make_model(type(model), args, GPT, bert_tokenizer).config.eos_token_id == GPT["eos_token_id"]
+    fields = {name: value for name, value in GPT.items() if not name.endswith("_token_id")}
+    fields["vocab_size"] = len(bert_tokenizer)
+    config = make_model(type(model), args, fields, bert_tokenizer).config
+    assert (config.eos_token_id, config.pad_token_id) == (bert_tokenizer.sep_token_id, bert_tokenizer.pad_token_id)

@@ -3,13 +3,17 @@ import sys
 
 import pytest
 import torch
-from conftest import make_gpt, make_transformer
+from conftest import TRANSFORMER, make_gpt, make_transformer
 from datasets import Dataset
-from transformers import AutoTokenizer, pipeline, pipelines
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, DataCollatorForSeq2Seq, pipeline, pipelines
 from transformers.pipelines.pt_utils import KeyDataset
 
-from hf_scratch import TranslationPipeline
-from hf_scratch.tokenization import train_tokenizer
+from hf_scratch import ScratchTransformerForConditionalGeneration, TranslationPipeline
+from hf_scratch.evaluation.translation import evaluate_translation
+from hf_scratch.loading import load_tokenizer
+from hf_scratch.tokenization import target_size, train_tokenizer
+from hf_scratch.training.arguments import ModelArguments
+from hf_scratch.training.starting_point import make_model
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +43,33 @@ def test_translation_is_what_generate_says(translation_folder):
     for kwargs in ({"num_beams": 1}, {"num_beams": 4, "max_new_tokens": 9}):
         expected = tokenizer.decode(translator.model.generate(**inputs, **kwargs)[0], skip_special_tokens=True)
         assert translator("A man sleeps.", **kwargs) == [{"translation_text": expected}]
+
+
+def test_a_translator_with_two_vocabularies_reads_one_and_writes_the_other(tmp_path):
+    sources, targets = ["A man sleeps.", "two dogs run"], ["Ein Mann schläft.", "zwei Hunde laufen dort"]
+    tokenizer = train_tokenizer(sources, "word", 40, 40, target_texts=targets, show_progress=False)
+    args = ModelArguments(config_overrides="{}")
+    fields = {**TRANSFORMER, "decoder_start_token_id": tokenizer.bos_token_id}
+    del fields["vocab_size"]
+    torch.manual_seed(0)
+    model = make_model(ScratchTransformerForConditionalGeneration, args, fields, tokenizer)
+    sizes = (model.config.vocab_size, model.config.decoder_vocab_size)
+    assert sizes == (len(tokenizer), target_size(tokenizer)) == (11, 12)
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    batch = DataCollatorForSeq2Seq(tokenizer, model=model)(
+        [dict(tokenizer(source, text_target=target)) for source, target in zip(sources, targets, strict=True)]
+    )
+    for _ in range(60):
+        model(**batch).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    translator = pipeline("translation", model=str(tmp_path))
+    assert [record["translation_text"] for record in translator(sources)] == targets
+    loaded = AutoModelForSeq2SeqLM.from_pretrained(tmp_path)
+    scores, _ = evaluate_translation(loaded, load_tokenizer(tmp_path), sources, targets)
+    assert scores["chrf"] == pytest.approx(100)
 
 
 def test_n_best_translations(translation_folder):

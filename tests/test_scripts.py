@@ -102,6 +102,23 @@ def test_train_resume_and_evaluate_a_translator(translation, pairs, tmp_path):
         assert result[metric] == pytest.approx(test[metric])
 
 
+@pytest.mark.slow
+def test_a_translator_of_two_word_vocabularies_is_trained_resumed_and_evaluated(translation, pairs, tmp_path):
+    words = (*translation, "--tokenizer_kind", "word", "--min_frequency", 2, "--config_overrides")
+    run(*words, TINY_TRANSFORMER)
+    out = tmp_path / "run"
+    config = json.loads((out / "config.json").read_text(encoding="utf-8"))
+    assert (config["vocab_size"], config["decoder_vocab_size"]) == (11, 12)  # the words, the specials, and a comma
+    run(*words, TINY_TRANSFORMER, "--resume_from_checkpoint", "last", "--max_steps", 6)
+    figures = tmp_path / "figures.json"
+    run(
+        "evaluate_translation.py", "--model", out, "--test_file", pairs / "test.jsonl", "--source_lang", "en",
+        "--target_lang", "de", "--num_beams", 2, "--json", figures,
+    )  # fmt: skip
+    result, test = (json.loads(path.read_text(encoding="utf-8")) for path in (figures, out / "test_results.json"))
+    assert result["chrf"] == pytest.approx(test["chrf"])
+
+
 def test_a_training_goes_on_from_a_model_and_changes_its_config(translation, pairs, tmp_path):
     run(*translation, "--max_steps", 1)
     second = [

@@ -1,17 +1,29 @@
+import copy
+import pickle
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
-from hf_scratch import ScratchGPTConfig, ScratchTransformerConfig
+from hf_scratch import ScratchGPTConfig, ScratchTransformerConfig, SourceTargetTokenizer
 from hf_scratch.errors import UserError
 from hf_scratch.loading import check_fits, check_same_vocabulary, load_tokenizer
-from hf_scratch.tokenization import count_unknown, report_unknown, train_tokenizer
+from hf_scratch.tokenization import count_unknown, report_unknown, target_size, train_tokenizer
 
 TEXTS = ["Once upon a time, a cat sat.", "Eine Katze saß.\nDann lief sie weg.", "1 + 2 = 3"] * 4
 BYTE_LEVEL = {kind: train_tokenizer(TEXTS, kind, 320, 64, show_progress=False) for kind in ("bpe", "joint")}
 # the special tokens' own names are special wherever they stand, as in every Hugging Face tokenizer
 ANY_TEXT = st.text(max_size=40).filter(lambda text: not any(name in text for name in ("<pad>", "<s>", "</s>")))
+
+
+SOURCE = ['A man, aged "42", sleeps.', "Two dogs-run; it's  fun!"]
+TARGET = ["Ein Mann schläft.", 'Zwei Hunde "laufen", oft.']
+
+
+def make_words(kind: str = "word", **options) -> SourceTargetTokenizer:
+    size = 30 if kind == "word" else 280
+    return train_tokenizer(SOURCE, kind, size, 40, target_texts=TARGET, show_progress=False, **options)
 
 
 @pytest.mark.parametrize("kind", BYTE_LEVEL)
@@ -66,7 +78,11 @@ def test_byte_level_knows_everything():
 @pytest.mark.parametrize(
     ("kwargs", "message"),
     [
-        ({"kind": "word"}, "`kind` must be one of char, bpe, joint; got 'word'"),
+        ({"kind": "unigram"}, "`kind` must be one of char, bpe, joint, separate, word; got 'unigram'"),
+        ({"kind": "separate"}, "needs `target_texts`"),
+        ({"kind": "joint", "target_texts": TEXTS}, "'joint' tokenizer has one vocabulary"),
+        ({"kind": "word", "target_texts": []}, "`target_texts` is empty"),
+        ({"kind": "bpe", "min_frequency": 2}, "`min_frequency` is for 'word' tokenizers"),
         ({"kind": "bpe", "vocab_size": 100}, "`vocab_size` is 100; a 'bpe' tokenizer needs at least 259"),
         ({"kind": "char", "vocab_size": 3}, "needs at least 5"),
         ({"kind": "bpe", "texts": []}, "no text to train"),
@@ -83,8 +99,10 @@ def test_a_tokenizer_that_does_not_fit_the_model_is_refused():
     with pytest.raises(ValueError, match=r"tokens, but the model's `vocab_size` is 100"):
         check_fits(BYTE_LEVEL["bpe"], ScratchGPTConfig(vocab_size=100))
     separate = {"vocab_size": 400, "decoder_vocab_size": 100, "share_encoder_decoder_embeddings": False}
-    with pytest.raises(ValueError, match=r"tokens, but the model's `vocab_size` is 100"):
+    with pytest.raises(ValueError, match=r"tokens, but the model's `decoder_vocab_size` is 100"):
         check_fits(BYTE_LEVEL["bpe"], ScratchTransformerConfig(**separate, tie_word_embeddings=False))
+    with pytest.raises(ValueError, match=r"15 tokens, but the model's `decoder_vocab_size` is 14"):
+        check_fits(make_words(), ScratchTransformerConfig(**{**separate, "vocab_size": 24, "decoder_vocab_size": 14}))
 
 
 def test_a_tokenizer_of_another_model_is_warned_of_or_refused(tmp_path, caplog):
@@ -120,3 +138,55 @@ def test_a_folder_without_a_tokenizer_is_named(tmp_path):
     (tmp_path / "tokenizer.json").write_text("{}", encoding="utf-8")  # whole, but of nothing
     with pytest.raises(ValueError, match="cannot be loaded"):
         load_tokenizer(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["word", "separate"])
+def test_two_vocabularies_encode_and_decode_each_its_language(kind, tmp_path):
+    tokenizer = make_words(kind)
+    tokenizer.save_pretrained(tmp_path)
+    copies = [
+        copy.deepcopy(tokenizer),
+        pickle.loads(pickle.dumps(tokenizer)),
+        AutoTokenizer.from_pretrained(tmp_path),
+        AutoTokenizer.from_pretrained(tmp_path, trust_remote_code=True),
+    ]
+    assert type(copies[2]) is SourceTargetTokenizer
+    for loaded in copies:
+        for source, target in zip(SOURCE, TARGET, strict=True):
+            encoded = loaded(source, text_target=target)
+            assert encoded["input_ids"] == tokenizer(source)["input_ids"]
+            assert loaded(text_target=target)["input_ids"] == encoded["labels"]
+            assert encoded["input_ids"][-1] == encoded["labels"][-1] == loaded.eos_token_id == 2
+            assert loaded.decode(encoded["labels"], skip_special_tokens=True) == target
+            read = loaded.decode(encoded["input_ids"], skip_special_tokens=True, use_source_tokenizer=True)
+            assert read == source
+            assert loaded.batch_decode([encoded["labels"]] * 2, skip_special_tokens=True) == [target] * 2
+        assert (len(loaded), target_size(loaded)) == (len(tokenizer), target_size(tokenizer))
+        assert (loaded.model_max_length, loaded.padding_side) == (40, "right")
+        assert len(loaded(text_target=TARGET, max_length=3, truncation=True)["input_ids"][0]) == 3
+    assert len(tokenizer) != target_size(tokenizer) or kind == "separate"
+
+
+def test_a_word_vocabulary_has_the_words_of_a_minimum_frequency():
+    texts = ["a cat, a dog", "a cat!"]
+    tokenizer = train_tokenizer(texts, "word", 50, min_frequency=2, add_eos=True, show_progress=False)
+    assert set(tokenizer.get_vocab()) == {"<pad>", "<s>", "</s>", "<unk>", "▁a", "▁cat"}
+    assert tokenizer.decode(tokenizer("a cat, a cow")["input_ids"]) == "a cat<unk> a<unk></s>"
+    assert count_unknown(tokenizer, ["a cat, a cow"]) == {",": 1, "cow": 1}
+    assert len(train_tokenizer(texts, "word", 5, show_progress=False)) == 5  # the most frequent word
+    words = make_words()
+    assert count_unknown(words, ["Mann"]) == {"Mann": 1}
+    assert not count_unknown(words, ["Mann"], is_target=True)
+
+
+def test_a_target_tokenizer_that_is_missing_or_another_is_refused(tmp_path):
+    make_words().save_pretrained(tmp_path)
+    (tmp_path / "target_tokenizer.json").unlink()
+    with pytest.raises(ValueError, match="no target_tokenizer"):
+        load_tokenizer(tmp_path)
+    with pytest.raises(ValueError, match="'<unk>' is 3 in the source"):
+        SourceTargetTokenizer(
+            tokenizer_object=make_words().backend_tokenizer,
+            target_tokenizer_object=BYTE_LEVEL["bpe"].backend_tokenizer,
+            unk_token="<unk>",
+        )

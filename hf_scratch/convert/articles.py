@@ -323,11 +323,11 @@ def from_article(source: str, state_dict: Mapping[str, torch.Tensor], **hyperpar
         )
     if source == "gelu-seq2seq":
         logger.warning(
-            "The article 'gelu-seq2seq' makes two mistakes. Its attention sums all values without their weights (its "
-            "einsum is 'bhqk,bvhd->bqhd'), and its decoder adds the cross-attention's output to the encoder's states. "
-            "The converted model follows the paper, so it computes another function: it weights the values and adds "
-            "them to the decoder's states. `model.set_attn_implementation('sum_of_values')` restores the article's "
-            "sums; the encoder and the decoder's self-attention are then exact."
+            "The code of the article 'gelu-seq2seq' computes no Transformer. Its attention sums all values without "
+            "their weights (its einsum is 'bhqk,bvhd->bqhd'). Its decoder adds the cross-attention's output to the "
+            "encoder's states, and swaps the two masks. The converted model follows the paper, so it computes another "
+            "function. `model.set_attn_implementation('sum_of_values')` restores the article's sums; the encoder and "
+            "the decoder's self-attention are then exact. hf_scratch/convert/README.md lists what was corrected."
         )
     if source == "gpt-playground":  # its `generate` continues past the block size
         model.generation_config = GenerationConfig(slide_window=True)

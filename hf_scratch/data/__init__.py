@@ -3,6 +3,7 @@
 
 from .embedded import EMBEDDED, EmbeddedSet, make_multiplication, make_numbers, make_stories
 from .loading import load_splits
+from .masking import MaskingCollator, split_texts
 from .pairs import PairsWithBPEDropout, take_pairs, tokenize_pairs
 from .sampling import TokenBudgetBatchSampler
 from .texts import pack_texts, take_texts
@@ -10,6 +11,7 @@ from .texts import pack_texts, take_texts
 __all__ = [
     "EMBEDDED",
     "EmbeddedSet",
+    "MaskingCollator",
     "PairsWithBPEDropout",
     "TokenBudgetBatchSampler",
     "load_splits",
@@ -17,6 +19,7 @@ __all__ = [
     "make_numbers",
     "make_stories",
     "pack_texts",
+    "split_texts",
     "take_pairs",
     "take_texts",
     "tokenize_pairs",

@@ -187,10 +187,14 @@ class PairsWithBPEDropout(torch.utils.data.Dataset):
         if not 0 < dropout < 1:
             raise ValueError(f"`bpe_dropout` must be between 0 and 1, got {dropout}.")
         self.tokenizer = copy.deepcopy(tokenizer)
-        model = self.tokenizer.backend_tokenizer.model
-        if not hasattr(model, "dropout"):
-            raise ValueError(f"`bpe_dropout` needs a BPE tokenizer, but this one is {type(model).__name__}.")
-        model.dropout = dropout
+        for backend in (self.tokenizer.backend_tokenizer, getattr(self.tokenizer, "target_tokenizer", None)):
+            if backend is None:
+                continue
+            if not hasattr(backend.model, "dropout"):
+                raise ValueError(
+                    f"`bpe_dropout` needs a BPE tokenizer, but this one is {type(backend.model).__name__}."
+                )
+            backend.model.dropout = dropout
         self.pairs, self.encoded = pairs, encoded
         self.max_source_length, self.max_target_length = max_source_length, max_target_length
 

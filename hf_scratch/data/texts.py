@@ -2,6 +2,7 @@
 """Texts for language modelling: take their column, and pack them into rows of one length."""
 
 import math
+from collections.abc import Sequence
 from itertools import accumulate, chain
 
 from datasets import Dataset
@@ -42,6 +43,35 @@ def take_texts(
     return texts if text_column == "text" else texts.rename_column(text_column, "text")
 
 
+def end_id(tokenizer) -> int:
+    """The id that ends a text: the tokenizer's end token, or BERT's separator in a tokenizer without one.
+
+    Raises:
+        ValueError: the tokenizer has neither.
+    """
+    for token_id in (tokenizer.eos_token_id, tokenizer.sep_token_id):
+        if token_id is not None:
+            return token_id
+    raise ValueError("The tokenizer has no token that ends a text. Set its `eos_token`.")
+
+
+def encode_texts(tokenizer, texts: Sequence[str]) -> list[list[int]]:
+    """Encode each text as `<s> text`, without an end token: the caller decides where texts end.
+
+    BERT's tokenizers append their separator; it is removed.
+    """
+    encoded = tokenizer(list(texts), verbose=False)["input_ids"]
+    if tokenizer.eos_token_id is None and tokenizer.sep_token_id is not None:
+        return [ids[:-1] if ids[-1:] == [tokenizer.sep_token_id] else ids for ids in encoded]
+    return encoded
+
+
+def check_padding(tokenizer) -> None:
+    """Raise ValueError for a tokenizer without a padding token."""
+    if tokenizer.pad_token_id is None:
+        raise ValueError("The tokenizer has no padding token, which fills rows up. Set its `pad_token`.")
+
+
 def pack_texts(
     texts: Dataset,
     tokenizer,
@@ -57,7 +87,8 @@ def pack_texts(
 
     Args:
         texts: rows as `take_texts` returns them. Prompts are not predicted.
-        tokenizer: encodes a text as `<s> text`. A prompt and its answer are encoded apart.
+        tokenizer: encodes a text as `<s> text`. A prompt and its answer are encoded apart. `</s>` is the tokenizer's
+            end token, or BERT's `[SEP]` in a tokenizer without one.
         block_size: tokens per row.
         attend_across_texts: whether the texts in a row see each other. If not, `position_ids` start again at 0 with
             each text, from which transformers makes a mask that keeps texts apart, and a text's first token is not
@@ -70,18 +101,20 @@ def pack_texts(
         `position_ids`; each a list of `block_size` ints.
 
     Raises:
-        ValueError: `block_size` is below 2.
+        ValueError: `block_size` is below 2, or the tokenizer has no padding token or none that ends a text.
     """
     if block_size < 2:
         raise ValueError(f"`block_size` must be at least 2, got {block_size}.")
+    check_padding(tokenizer)
+    last = end_id(tokenizer)
 
     def pack(batch: dict) -> dict:
         # texts may be longer than a row: no warning
-        prompts = tokenizer(batch.get("prompt", batch["text"]), verbose=False)["input_ids"]
+        prompts = encode_texts(tokenizer, batch.get("prompt", batch["text"]))
         answers = [[]] * len(prompts)
         if "prompt" in batch:
             answers = tokenizer(batch["answer"], add_special_tokens=False, verbose=False)["input_ids"]
-        ids = [[*row, *answer, tokenizer.eos_token_id] for row, answer in zip(prompts, answers, strict=True)]
+        ids = [[*row, *answer, last] for row, answer in zip(prompts, answers, strict=True)]
         stream = list(chain.from_iterable(ids))
         starts = list(accumulate((len(row) for row in ids[:-1]), initial=0))
         first, unpredicted = set(starts), set() if attend_across_texts else set(starts)

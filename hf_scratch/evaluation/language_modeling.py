@@ -1,13 +1,17 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""A language model's loss, perplexity and bits per byte, and the accuracy of its answers."""
+"""A language model's loss, perplexity and bits per byte, the accuracy of its answers, and an encoder's masked loss."""
 
+import math
 import time
 from collections.abc import Sequence
 
 import torch
+from datasets import Dataset
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel
 
+from ..data.masking import MaskingCollator, split_texts
+from ..data.texts import check_padding, encode_texts, end_id
 from .metrics import BitsPerByte, compute_metric
 
 
@@ -23,8 +27,14 @@ def choose_windows(config, block_size: int | None, stride: int | None) -> tuple[
         `block_size` and `stride`.
 
     Raises:
-        ValueError: the window is longer than the model's positions, or the stride would leave tokens out.
+        ValueError: the model is an encoder, the window is longer than the model's positions, or the stride would leave
+            tokens out.
     """
+    if not getattr(config, "is_causal", True):
+        raise ValueError(
+            "The model is an encoder (`is_causal=False`): it sees the tokens that it would predict. Evaluate it by "
+            "`mlm_probability`."
+        )
     longest = config.max_position_embeddings
     block_size = block_size or longest
     if block_size > longest:
@@ -62,13 +72,15 @@ def evaluate_language_model(
         included), "tokens" (their number) and "seconds".
 
     Raises:
-        ValueError: see `choose_windows`.
+        ValueError: see `choose_windows`; or the tokenizer has no padding token, or none that ends a text.
     """
     block_size, stride = choose_windows(model.config, block_size, stride)
+    check_padding(tokenizer)
+    last = end_id(tokenizer)
     start = time.perf_counter()
     windows = []  # a text's index, a window's ids, and how many of its last ids are counted
-    for text, ids in enumerate(tokenizer(list(texts), verbose=False)["input_ids"]):
-        ids = [*ids, tokenizer.eos_token_id]
+    for text, ids in enumerate(encode_texts(tokenizer, texts)):
+        ids = [*ids, last]
         counted = 1  # <s> is not predicted
         for begin in range(0, len(ids), stride):
             window = ids[begin : begin + block_size]
@@ -101,6 +113,62 @@ def evaluate_language_model(
         "tokens": tokens,
         "seconds": seconds,
     }
+
+
+@torch.inference_mode()
+def evaluate_masked_language_model(
+    model: PreTrainedModel,
+    tokenizer,
+    texts: Dataset,
+    mlm_probability: float = 0.15,
+    batch_size: int = 32,
+    block_size: int | None = None,
+) -> dict:
+    """Compute an encoder's loss on masked tokens. The same texts and batch size always have the same masks.
+
+    Args:
+        model: a `ScratchGPTForCausalLM` with `is_causal=False`.
+        tokenizer: has a mask token.
+        texts: rows with the column "text".
+        mlm_probability: share of the tokens that is masked.
+        batch_size: rows per batch.
+        block_size: tokens per row; longer texts become several rows. Default: the model's positions.
+
+    Returns:
+        "loss" (nats per masked token), "perplexity", "masked_accuracy" (the share of masked tokens whose likeliest
+        prediction is right, 0 to 1), "tokens" (the masked ones) and "seconds".
+
+    Raises:
+        ValueError: the model is causal, `block_size` is larger than its positions, or the tokenizer has no mask token.
+    """
+    check_encoder(model.config)
+    longest = model.config.max_position_embeddings
+    block_size = block_size or longest
+    if block_size > longest:
+        raise ValueError(f"`block_size` is {block_size}, but the model has {longest} positions.")
+    start = time.perf_counter()
+    rows = split_texts(texts, tokenizer, block_size).to_list()
+    collate = MaskingCollator(tokenizer, mlm_probability=mlm_probability)
+    model.eval()
+    nats, right, tokens = 0.0, 0, 0
+    for begin in tqdm(range(0, len(rows), batch_size), desc="evaluating", unit=" batches"):
+        batch = collate(rows[begin : begin + batch_size])
+        batch = {name: tensor.to(model.device) for name, tensor in batch.items()}
+        masked = batch["labels"] != -100
+        inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
+        logits, targets = model(**inputs, use_cache=False).logits[masked].float(), batch["labels"][masked]
+        nats += torch.nn.functional.cross_entropy(logits, targets, reduction="sum").item()
+        right += (logits.argmax(-1) == targets).sum().item()
+        tokens += len(targets)
+    loss = nats / tokens
+    figures = {"loss": loss, "perplexity": math.exp(loss), "masked_accuracy": right / tokens, "tokens": tokens}
+    return figures | {"seconds": time.perf_counter() - start}
+
+
+def check_encoder(config) -> None:
+    """Raise ValueError unless the config is that of an encoder, which masked language modelling needs."""
+    if getattr(config, "is_causal", True):
+        raise ValueError("`mlm_probability` needs an encoder: set `is_causal=false` in `config_overrides`.")
 
 
 def check_answers(texts: Sequence[str], separator: str, name: str = "the texts") -> None:
@@ -145,8 +213,10 @@ def evaluate_answers(
         "accuracy" (the share of right answers, 0 to 1) and "answers" (their number).
 
     Raises:
-        ValueError: a text has no separator.
+        ValueError: a text has no separator, or the tokenizer has no end token.
     """
+    if tokenizer.eos_token_id is None:
+        raise ValueError("Answers end with an end token, and the tokenizer has none. Set its `eos_token`.")
     if prompts is None:
         check_answers(texts, separator)
         prompts = [text[: text.index(separator) + len(separator)] for text in texts]

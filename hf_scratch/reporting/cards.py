@@ -28,8 +28,6 @@ _TEMPLATE = """---
 
 ```python
 import hf_scratch
-from transformers import pipeline
-
 {usage}
 ```
 
@@ -65,6 +63,7 @@ _LANGUAGE_MODEL_METRICS = tuple(
         ("loss", "loss [nats per token]"),
         ("perplexity", "perplexity"),
         ("accuracy", "accuracy of {answers} answers"),
+        ("masked_accuracy", "accuracy on {tokens:,} masked tokens"),
     )
 )
 
@@ -142,7 +141,8 @@ def write_translation_card(
     folder = os.path.basename(require_output_dir(trainer.args))
     texts = {
         "what": f"A Transformer (Vaswani et al. 2017) that translates from `{source}` to `{target}`.",
-        "usage": f'translator = pipeline("translation", model="{folder}")\ntranslator("...")',
+        "usage": "from transformers import pipeline\n\n"
+        f'translator = pipeline("translation", model="{folder}")\ntranslator("...")',
     }
     task = ("translation", "Translation")
     _write(trainer, record, _TRANSLATION_METRICS, task, [source, target], texts, notes)
@@ -167,9 +167,22 @@ def write_language_model_card(
     }
     record = build_record(trainer, data_args, recipe, metrics, weights)
     folder = os.path.basename(require_output_dir(trainer.args))
+    if data_args.mlm_probability is not None:
+        texts = {
+            "what": "An encoder (Devlin et al. 2019) that fills in masked tokens.",
+            "usage": "from transformers import AutoModelForCausalLM\n\n"
+            f'model = AutoModelForCausalLM.from_pretrained("{folder}")\n'
+            "logits = model(input_ids).logits  # at each position, the token that stands there",
+        }
+        notes = f"Of the tokens, {data_args.mlm_probability:.0%} are masked; the loss is per masked token."
+        _write(
+            trainer, record, _LANGUAGE_MODEL_METRICS, ("fill-mask", "Masked language modelling"), ["en"], texts, notes
+        )
+        return
     texts = {
         "what": "A GPT (Radford et al. 2018).",
-        "usage": f'writer = pipeline("text-generation", model="{folder}")\n'
+        "usage": "from transformers import pipeline\n\n"
+        f'writer = pipeline("text-generation", model="{folder}")\n'
         'writer("Once upon a time", max_new_tokens=100)',
     }
     notes = (

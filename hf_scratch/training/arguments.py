@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from transformers import Seq2SeqTrainingArguments, Trainer, TrainingArguments, get_scheduler
+from transformers import PreTrainedTokenizerBase, Seq2SeqTrainingArguments, Trainer, TrainingArguments, get_scheduler
 from transformers.trainer_utils import IntervalStrategy, SchedulerType
 
 from ..data.embedded import describe_embedded
 from ..models.generation import MAX_LOG_LENGTH_FACTOR
-from ..tokenization import KINDS
+from ..tokenization import KINDS, target_size
 
 LONGEST_BLOCK = 2**20  # tokens; even the last row is padded to this length
 WORKERS_PER_CORE = 16  # of the data loader, at most
@@ -54,6 +54,12 @@ def check_length_penalty(arguments: Any, longest: int) -> None:
         raise ValueError(f"`length_penalty` is {penalty}, too large for {longest} tokens. Usual are 0.6 to 2.")
 
 
+def check_beams(num_beams: int, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Raise ValueError if there are more beams than the target has tokens."""
+    if num_beams > target_size(tokenizer):
+        raise ValueError(f"`num_beams` is {num_beams}, but there are only {target_size(tokenizer)} tokens.")
+
+
 def check_finite(arguments: Any, *names: str) -> None:
     """Raise ValueError for the first of these arguments that is not a finite number. None passes."""
     check_at_least(arguments, -sys.float_info.max, *names)
@@ -84,18 +90,23 @@ class ModelArguments:
     tokenizer_kind: str | None = field(
         default=None,
         metadata={
-            "help": "Kind of the new tokenizer.",
+            "help": "Kind of the new tokenizer. For translation, separate and word have two vocabularies.",
             "choices": list(KINDS),
         },
     )
-    vocab_size: int = field(default=8000, metadata={"help": "Tokens of the new tokenizer at most."})
+    vocab_size: int = field(
+        default=8000, metadata={"help": "Tokens of the new tokenizer at most, in each of its vocabularies."}
+    )
+    min_frequency: int = field(
+        default=1, metadata={"help": "A new word tokenizer knows words that occur at least this often."}
+    )
     attn_implementation: str | None = field(
         default=None, metadata={"help": "eager, sdpa, flash_attention_2 or flex_attention. Default: sdpa."}
     )
     cache_dir: str | None = field(default=None, metadata={"help": "Folder for downloads."})
 
     def __post_init__(self):
-        check_at_least(self, 1, "vocab_size")
+        check_at_least(self, 1, "vocab_size", "min_frequency")
         if self.preset_hyperparameters is not None and self.preset is None:
             raise ValueError("`preset_hyperparameters` needs a `preset`.")
 
@@ -189,6 +200,10 @@ class LanguageModelArguments(DataArguments):
     decay_embeddings: bool = field(
         default=True, metadata={"help": "Apply weight decay to token and position embeddings."}
     )
+    mlm_probability: float | None = field(
+        default=None,
+        metadata={"help": "Mask this share of tokens and predict them; needs is_causal=false. BERT masks 0.15."},
+    )
     answer_after: str | None = field(
         default=None,
         metadata={"help": "What separates question and answer: report the share of right answers."},
@@ -202,6 +217,12 @@ class LanguageModelArguments(DataArguments):
         check_at_least(self, 2, "block_size")
         if self.block_size > LONGEST_BLOCK:
             raise ValueError(f"`block_size` must be {LONGEST_BLOCK} or less, got {self.block_size}.")
+        if self.mlm_probability is not None and not 0 < self.mlm_probability < 1:
+            raise ValueError(f"`mlm_probability` must be between 0 and 1, got {self.mlm_probability}.")
+        others = [name for name in ("prompt_column", "answer_after") if getattr(self, name) is not None]
+        others += ["attend_across_texts"] * self.attend_across_texts
+        if self.mlm_probability is not None and others:
+            raise ValueError(f"`mlm_probability` and `{others[0]}` do not go together. Leave one of them out.")
         if self.answer_after == "":
             raise ValueError("`answer_after` must not be empty.")
         if self.answer_after is not None and self.prompt_column is not None:

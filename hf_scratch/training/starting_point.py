@@ -2,12 +2,13 @@
 """The tokenizer and the model that a training starts with: loaded, or new."""
 
 from collections.abc import Iterable
+from itertools import chain
 from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..loading import check_fits, check_same_vocabulary, load_checkpoint, load_tokenizer
-from ..tokenization import train_tokenizer
+from ..tokenization import target_size, train_tokenizer
 from .arguments import ModelArguments
 from .checkpoints import check_same_weights
 from .runs import on_main_process
@@ -20,6 +21,7 @@ def choose_tokenizer(
     default_kind: str,
     model_max_length: int,
     add_eos: bool,
+    target_texts: Iterable[str] | None = None,
 ) -> PreTrainedTokenizerBase:
     """Load the tokenizer of a training, or train a new one on `texts`; on the main process, for all processes.
 
@@ -33,6 +35,8 @@ def choose_tokenizer(
         default_kind: the kind of a new tokenizer, if `tokenizer_kind` is not given.
         model_max_length: the longest input in tokens, saved with a new tokenizer.
         add_eos: see `train_tokenizer`.
+        target_texts: for translation, the target language's texts; `texts` are then the source language's. They make a
+            vocabulary of their own, or are joined to `texts` for a kind with one vocabulary.
 
     Raises:
         UserError: see `load_tokenizer`.
@@ -45,7 +49,13 @@ def choose_tokenizer(
         path = checkpoint or name or model
         if path is None:
             kind = model_args.tokenizer_kind or default_kind
-            return train_tokenizer(texts, kind, model_args.vocab_size, model_max_length, add_eos)
+            size, frequency, targets = model_args.vocab_size, model_args.min_frequency, target_texts
+            sources = texts
+            if targets is not None and kind not in ("separate", "word"):
+                sources, targets = chain(texts, targets), None
+            return train_tokenizer(
+                sources, kind, size, model_max_length, add_eos, target_texts=targets, min_frequency=frequency
+            )
         tokenizer = load_tokenizer(path)
         if path == name and model is not None:
             check_same_vocabulary(tokenizer, model, name)
@@ -107,10 +117,15 @@ def make_model(
         model_class: the model's class.
         model_args: the script's arguments.
         config_overrides: fields of the config that the user has set; they replace all others.
-        tokenizer: gives the config its size of vocabulary and its special tokens.
+        tokenizer: gives the config its sizes of vocabulary and its special tokens.
         fields: other fields of the config.
     """
     special = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
-    fields = {"vocab_size": len(tokenizer), **special, **fields, **config_overrides}
+    if special["eos_token_id"] is None:
+        special["eos_token_id"] = tokenizer.sep_token_id  # BERT's; texts end with it
+    sizes = {"vocab_size": len(tokenizer)}
+    if hasattr(tokenizer, "target_tokenizer"):
+        sizes |= {"decoder_vocab_size": target_size(tokenizer), "share_encoder_decoder_embeddings": False}
+    fields = {**sizes, **special, **fields, **config_overrides}
     config_class: Any = model_class.config_class  # None only for a class without a configuration
     return model_class(config_class(**fields, attn_implementation=model_args.attn_implementation))

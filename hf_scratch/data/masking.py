@@ -1,0 +1,74 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""Masked language modelling: the rows, and the collator that hides some of their tokens (BERT, Devlin et al. 2019)."""
+
+import zlib
+
+import torch
+from datasets import Dataset
+from torch.nn.utils.rnn import pad_sequence
+from transformers import DataCollatorForLanguageModeling
+
+from .columns import count_processes
+from .texts import encode_texts, end_id
+
+
+def split_texts(
+    texts: Dataset, tokenizer, block_size: int, name: str = "the data", num_proc: int | None = None
+) -> Dataset:
+    """Tokenise texts, each as `<s> text </s>`. A text longer than `block_size` becomes several rows.
+
+    A row never holds two texts: an encoder sees all of its row.
+
+    Args:
+        texts: rows with the column "text".
+        tokenizer: encodes a text as `<s> text`.
+        block_size: tokens per row at most.
+        name: what the progress bar calls the texts.
+        num_proc: processes; the result does not depend on them.
+
+    Returns:
+        Rows of `input_ids`, a list of 1 to `block_size` ints.
+
+    Raises:
+        ValueError: the tokenizer has no token that ends a text.
+    """
+
+    last = end_id(tokenizer)
+
+    def split(batch: dict) -> dict:
+        rows = []
+        for ids in encode_texts(tokenizer, batch["text"]):
+            ids = [*ids, last]
+            rows += [ids[begin : begin + block_size] for begin in range(0, len(ids), block_size)]
+        return {"input_ids": rows}
+
+    processes = count_processes(num_proc, len(texts))
+    description = f"{name}: tokenising"
+    return texts.map(split, batched=True, remove_columns=texts.column_names, num_proc=processes, desc=description)
+
+
+class MaskingCollator(DataCollatorForLanguageModeling):
+    """Pads rows to a batch and masks some tokens, as transformers' collator does, for a model that shifts no labels.
+
+    A masked token is `<mask>` in 8 of 10 cases, a random token in 1, and unchanged in 1. It alone has a label.
+
+    The masks follow from the batch's rows. So an evaluation masks the same tokens each time, a resumed run those of
+    an uninterrupted one, and each epoch of training others, since it has other batches.
+
+    Args:
+        tokenizer: has a mask token and a padding token.
+        mlm_probability: share of the tokens that is masked; special tokens never are.
+    """
+
+    def torch_call(self, rows: list[dict]) -> dict[str, torch.Tensor]:
+        """Make a batch of `input_ids`, `attention_mask`, `labels` and `shift_labels`, each (rows, longest row).
+
+        `shift_labels` is what each position is to predict. transformers' causal models use it instead of shifting
+        `labels` by one.
+        """
+        lists = [torch.tensor(row["input_ids"]) for row in rows]
+        input_ids = pad_sequence(lists, batch_first=True, padding_value=self.tokenizer.pad_token_id)
+        mask = pad_sequence([torch.ones_like(ids) for ids in lists], batch_first=True)
+        self.generator = torch.Generator().manual_seed(zlib.crc32(input_ids.numpy().tobytes()))
+        input_ids, labels = self.torch_mask_tokens(input_ids)
+        return {"input_ids": input_ids, "attention_mask": mask, "labels": labels, "shift_labels": labels}

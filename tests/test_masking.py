@@ -1,0 +1,113 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""Masked language modelling: an encoder alone, which predicts the tokens that are hidden from it."""
+
+import math
+
+import pytest
+import torch
+from conftest import GPT, make_gpt
+from datasets import Dataset
+from transformers import TrainingArguments
+
+from hf_scratch import ScratchGPTConfig
+from hf_scratch.data.masking import MaskingCollator, split_texts
+from hf_scratch.evaluation.language_modeling import evaluate_language_model, evaluate_masked_language_model
+from hf_scratch.tokenization import MASK, train_tokenizer
+from hf_scratch.training.arguments import LanguageModelArguments
+from hf_scratch.training.trainers import LanguageModelTrainer
+
+TEXTS = ["a cat sat", "the dog ran off", "a hen", "the cat saw a dog and ran"] * 5
+ROWS = Dataset.from_dict({"text": TEXTS})
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    tokenizer = train_tokenizer(TEXTS, "char", 40, 40, show_progress=False)
+    tokenizer.add_special_tokens({"mask_token": MASK})
+    return tokenizer
+
+
+def make_encoder(tokenizer, **overrides):
+    return make_gpt(vocab_size=len(tokenizer), is_causal=False, **overrides)
+
+
+def test_a_row_is_one_text_or_part_of_one(tokenizer):
+    rows = split_texts(ROWS, tokenizer, 10)["input_ids"]
+    assert max(map(len, rows)) == 10
+    tokens = [token for row in rows for token in row]
+    assert tokens == [token for text in TEXTS for token in [*tokenizer(text)["input_ids"], tokenizer.eos_token_id]]
+    assert all(token != tokenizer.bos_token_id for row in rows for token in row[1:])
+
+
+def test_masked_tokens_alone_have_labels(tokenizer):
+    rows = split_texts(ROWS, tokenizer, 40).to_list()
+    batch = MaskingCollator(tokenizer, mlm_probability=0.5)(rows)
+    original = torch.full_like(batch["input_ids"], tokenizer.pad_token_id)
+    for i, row in enumerate(rows):
+        original[i, : len(row["input_ids"])] = torch.tensor(row["input_ids"])
+    assert torch.equal(batch["attention_mask"], (original != tokenizer.pad_token_id).long())
+    masked = batch["labels"] != -100
+    assert torch.equal(batch["labels"][masked], original[masked])
+    assert torch.equal(batch["input_ids"][~masked], original[~masked])
+    assert not torch.isin(original[masked], torch.tensor(tokenizer.all_special_ids)).any()
+    ordinary = ~torch.isin(original, torch.tensor(tokenizer.all_special_ids))
+    assert masked.sum() / ordinary.sum() == pytest.approx(0.5, abs=0.1)
+    assert (batch["input_ids"][masked] == tokenizer.mask_token_id).float().mean() == pytest.approx(0.8, abs=0.1)
+    assert torch.equal(batch["shift_labels"], batch["labels"])
+
+
+def test_the_masks_follow_from_the_rows(tokenizer):
+    rows = split_texts(ROWS, tokenizer, 40).to_list()
+    collate = MaskingCollator(tokenizer)
+    first, again, other = collate(rows), collate(rows), collate(rows[::-1])
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert not torch.equal(first["labels"], other["labels"].flip(0))
+
+
+@pytest.mark.parametrize("skip_logits", [False, True])
+def test_the_loss_is_the_mean_over_masked_tokens_where_they_stand(tokenizer, skip_logits):
+    model = make_encoder(tokenizer)
+    batch = MaskingCollator(tokenizer, mlm_probability=0.3)(split_texts(ROWS, tokenizer, 40).to_list()[:4])
+    loss = model(**batch, skip_logits=skip_logits).loss
+    logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits.double()
+    nats = [
+        logits[row, i].logsumexp(-1) - logits[row, i, batch["labels"][row, i]]
+        for row, i in (batch["labels"] != -100).nonzero().tolist()
+    ]
+    assert len(nats) > 5
+    assert loss.item() == pytest.approx(torch.stack(nats).mean().item(), rel=1e-5)
+
+
+def test_trainer_and_the_evaluation_have_the_same_loss(tokenizer, tmp_path):
+    model, rows = make_encoder(tokenizer), split_texts(ROWS, tokenizer, 40)
+    args = TrainingArguments(
+        tmp_path, per_device_train_batch_size=20, per_device_eval_batch_size=20, learning_rate=1e-2, max_steps=25,
+        save_strategy="no", report_to="none", disable_tqdm=True, use_cpu=True, dataloader_pin_memory=False,
+    )  # fmt: skip
+    collator = MaskingCollator(tokenizer, mlm_probability=0.3)
+    trainer = LanguageModelTrainer(
+        model=model, args=args, train_dataset=rows, eval_dataset=rows, data_collator=collator
+    )
+    before = trainer.evaluate()["eval_loss"]
+    trainer.train()
+    after = trainer.evaluate()["eval_loss"]
+    result = evaluate_masked_language_model(model, tokenizer, ROWS, 0.3, batch_size=20)
+    assert result["loss"] == pytest.approx(after, rel=1e-5)
+    assert result["perplexity"] == pytest.approx(math.exp(after), rel=1e-5)
+    assert after < before / 2
+    assert 0.5 < result["masked_accuracy"] <= 1
+    assert result["tokens"] == (collator(rows.to_list())["labels"] != -100).sum()
+
+
+def test_what_does_not_go_together_is_named(tokenizer):
+    with pytest.raises(ValueError, match=r"is an encoder .*Evaluate it by `mlm_probability`"):
+        evaluate_language_model(make_encoder(tokenizer), tokenizer, TEXTS)
+    with pytest.raises(ValueError, match="needs an encoder"):
+        evaluate_masked_language_model(make_gpt(), tokenizer, ROWS)
+    with pytest.raises(ValueError, match="`block_size` is 50, but the model has 40 positions"):
+        evaluate_masked_language_model(make_encoder(tokenizer), tokenizer, ROWS, block_size=50)
+    with pytest.raises(ValueError, match="`mlm_probability` must be between 0 and 1"):
+        LanguageModelArguments(mlm_probability=1.5)
+    with pytest.raises(ValueError, match="`mlm_probability` and `answer_after` do not go together"):
+        LanguageModelArguments(mlm_probability=0.15, answer_after="=")
+    assert not ScratchGPTConfig(**{**GPT, "is_causal": False}).use_cache
