@@ -20,6 +20,7 @@ a space at the start of a later line is lost; `decode` of the whole output keeps
 import logging
 from collections import Counter
 from collections.abc import Iterable
+from typing import Any
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
@@ -99,7 +100,7 @@ def train_tokenizer(
         )
         return tokenizer
 
-    options = {
+    options: dict[str, Any] = {
         "tokenizer_object": train(texts, "texts"),
         "pad_token": PAD,
         "bos_token": BOS,

@@ -41,3 +41,12 @@ def test_every_command_of_contributing_names_a_target():
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     targets = set(re.findall(r"^([\w-]+):", MAKEFILE, re.M))
     assert set(re.findall(r"\bmake ([a-z][\w-]*)", text)) <= targets
+
+
+def test_make_resumes_both_trainings():
+    """The second training starts if it was never reached, so both take "auto"."""
+    command = ["make", "--dry-run", "multi30k", "RESUME=1", "DATA=folder", "OUT=runs/x"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60)
+    trainings = [line for line in done.stdout.splitlines() if "scripts/train_translation.py" in line]
+    assert len(trainings) == 2
+    assert all("--resume_from_checkpoint auto" in line for line in trainings)

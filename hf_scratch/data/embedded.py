@@ -98,11 +98,9 @@ def make_multiplication(
         rows = [(f"{a:0{digits}}{b:0{digits}}", f"{a * b:0{2 * digits}}"[::-1]) for a, b in products]
         return Dataset.from_list([{"prompt": prompt, "answer": answer} for prompt, answer in rows])
 
-    return DatasetDict(
-        train=make_rows(groups[2 * held_out :]),
-        validation=make_rows(groups[:held_out]),
-        test=make_rows(groups[held_out : 2 * held_out]),
-    )
+    parts = {"train": groups[2 * held_out :], "validation": groups[:held_out]}
+    parts["test"] = groups[held_out : 2 * held_out]
+    return DatasetDict({name: make_rows(part) for name, part in parts.items()})
 
 
 def _split(rows: list[dict], held_out: int) -> DatasetDict:

@@ -2,6 +2,7 @@
 """Masked language modelling: the rows, and the collator that hides some of their tokens (BERT, Devlin et al. 2019)."""
 
 import zlib
+from typing import Any
 
 import torch
 from datasets import Dataset
@@ -60,13 +61,13 @@ class MaskingCollator(DataCollatorForLanguageModeling):
         mlm_probability: share of the tokens that is masked; special tokens never are.
     """
 
-    def torch_call(self, rows: list[dict]) -> dict[str, torch.Tensor]:
+    def torch_call(self, examples: list[Any]) -> dict[str, torch.Tensor]:
         """Make a batch of `input_ids`, `attention_mask`, `labels` and `shift_labels`, each (rows, longest row).
 
         `shift_labels` is what each position is to predict. transformers' causal models use it instead of shifting
         `labels` by one.
         """
-        lists = [torch.tensor(row["input_ids"]) for row in rows]
+        lists = [torch.tensor(row["input_ids"]) for row in examples]
         input_ids = pad_sequence(lists, batch_first=True, padding_value=self.tokenizer.pad_token_id)
         mask = pad_sequence([torch.ones_like(ids) for ids in lists], batch_first=True)
         self.generator = torch.Generator().manual_seed(zlib.crc32(input_ids.numpy().tobytes()))

@@ -213,11 +213,14 @@ def evaluate_answers(
         "accuracy" (the share of right answers, 0 to 1) and "answers" (their number).
 
     Raises:
-        ValueError: a text has no separator, or the tokenizer has no end token.
+        ValueError: neither `separator` nor `prompts` is given, a text has no separator, or the tokenizer has no end
+            token.
     """
     if tokenizer.eos_token_id is None:
         raise ValueError("Answers end with an end token, and the tokenizer has none. Set its `eos_token`.")
     if prompts is None:
+        if separator is None:
+            raise ValueError("`separator` or `prompts` must be given: one of them says where answers begin.")
         check_answers(texts, separator)
         prompts = [text[: text.index(separator) + len(separator)] for text in texts]
     questions = list(prompts)

@@ -55,7 +55,7 @@ class SourceTargetTokenizer(PreTrainedTokenizerFast):
                 raise ValueError(f"The special token {token!r} is {token_id} in the source, but not in the target.")
 
     @classmethod
-    def convert_to_native_format(cls, **kwargs):
+    def convert_to_native_format(cls, trust_remote_code=False, **kwargs):
         """Leave the arguments as they are: transformers would take the source's file apart and lose its rules."""
         return kwargs
 

@@ -27,8 +27,8 @@ def draw_cross_attention(folder: Path, source: str) -> str:
     inputs = tokenizer(source, return_tensors="pt")
     output_ids = model.generate(**inputs)
     outputs = model(**inputs, decoder_input_ids=output_ids, output_attentions=True)
-    keys = [tokenizer.decode([i], use_source_tokenizer=True) for i in inputs["input_ids"][0]]
-    queries = [tokenizer.decode([i]) for i in output_ids[0]]
+    keys = tokenizer.batch_decode(inputs["input_ids"][0][:, None], use_source_tokenizer=True)
+    queries = tokenizer.batch_decode(output_ids[0][:, None])
     return plot_attention(outputs.cross_attentions[-1][0], queries, keys, str(folder))
 
 

@@ -9,7 +9,7 @@ import ast
 import inspect
 import linecache
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -124,7 +124,7 @@ class _Recorder(TorchFunctionMode):
         self.lines[-1].operations.append((operation, shape))
 
     @contextmanager
-    def pause_in(self, layer: torch.nn.Module) -> Iterator[None]:
+    def pause_in(self, layer: torch.nn.Module) -> Generator[None]:
         """Record nothing while `layer` runs."""
 
         def pause(*_):
