@@ -34,6 +34,80 @@ class ScratchConfig(PreTrainedConfig):
             remove_old_code(Path(save_directory), code_files(type(self)))
         super().save_pretrained(save_directory, *args, **kwargs)
 
+    def _count_attention_weights(self, heads: int) -> int:
+        """The number of weights and biases of one attention block with `heads` heads."""
+        width = self.hidden_size
+        keys = heads * (self.head_dim or width // heads)
+        values = heads * v_head_dim if (v_head_dim := getattr(self, "v_head_dim", None)) else keys
+        projections = (2 * keys + values) * (width + self.attention_bias)
+        return projections + (values + self.attention_output_bias) * width
+
+    @staticmethod
+    def _count_feed_forward_weights(width: int, inner_width: int) -> int:
+        """The number of weights and biases of one feed-forward network."""
+        return 2 * width * inner_width + inner_width + width
+
+    def _check_aliases(self) -> None:
+        """Check the fields with an alias in `attribute_map`: `@strict` does not check what an alias sets."""
+        for name in self.attribute_map.values():
+            setattr(self, name, getattr(self, name))
+
+    def _check_derived(self, *names: str) -> None:
+        """Raise ValueError for None in fields whose default is computed from other fields at construction."""
+        for name in names:
+            if getattr(self, name) is None:
+                raise ValueError(
+                    f"`{name}` is None. That means a default only when the config is constructed: set a value."
+                )
+
+    def _check_heads(self, name: str, width: str) -> None:
+        """Raise ValueError unless the number of heads divides the width, or `head_dim` is set."""
+        heads, shared = getattr(self, name), getattr(self, width)
+        if self.head_dim is None and shared % heads:
+            raise ValueError(
+                f"`{name}` ({heads}) does not divide `{width}` ({shared}). Choose a divisor, or set `head_dim`."
+            )
+
+    def _check_choice(self, name: str, choices: tuple) -> None:
+        """Raise ValueError unless the field is one of `choices`."""
+        if getattr(self, name) not in choices:
+            raise ValueError(f"`{name}` must be {' or '.join(map(repr, choices))}, got {getattr(self, name)!r}.")
+
+    def _check_scale(self, *names: str) -> None:
+        """Raise ValueError unless the fields are greater than 0 and at most 1; nan is refused too."""
+        for name in names:  # transformers 5.17's `interval` ignores a lower bound of 0
+            if not 0 < getattr(self, name) <= 1:
+                raise ValueError(f"`{name}` must be greater than 0 and at most 1, got {getattr(self, name)}.")
+
+    def _check_token_ids(self, names: tuple[str, ...], vocab_size: int) -> None:
+        """Raise ValueError for a special token's id that is outside the vocabulary, and for an empty list of ids."""
+        for name in names:
+            ids = getattr(self, name)
+            if ids == []:
+                raise ValueError(f"`{name}` is an empty list: give at least one id, or None.")
+            for token_id in ids if isinstance(ids, list) else [ids]:
+                if token_id is not None and not 0 <= token_id < vocab_size:
+                    raise ValueError(f"`{name}` is {token_id}, outside the vocabulary of {vocab_size} tokens.")
+
+    def _check_size(self, layers: tuple[str, ...], sizes: tuple[str, ...]) -> None:
+        """Raise ValueError for more layers or weights than are supported.
+
+        Args:
+            layers: names of the fields that hold a number of layers.
+            sizes: names of the fields that hold the size of a tensor.
+        """
+        for name in layers:
+            if getattr(self, name) > MOST_LAYERS:
+                raise ValueError(
+                    f"`{name}` is {getattr(self, name)}; more than {MOST_LAYERS} layers are not supported."
+                )
+        if (count := self.count_weights()) > MOST_WEIGHTS:
+            largest = max((name for name in sizes if getattr(self, name)), key=lambda name: getattr(self, name))
+            raise ValueError(
+                f"This configuration makes a model of {describe_size(count, 4)} in float32, and more than "
+                f"{MOST_WEIGHTS:.0e} are not supported. Its largest size is `{largest}`, {getattr(self, largest)}."
+            )
+
 
 def code_files(defined: type) -> list[Path]:
     """The file that defines a class, and the files beside it that it imports, directly or not."""
@@ -52,87 +126,6 @@ def remove_old_code(folder: Path, files: list[Path]) -> None:
         target = folder / path.name
         if target.is_symlink() or target.resolve() != path.resolve():
             target.unlink(missing_ok=True)
-
-
-def count_attention_weights(config: PreTrainedConfig, heads: int) -> int:
-    """The number of weights and biases of one attention block with `heads` heads."""
-    width = config.hidden_size
-    keys = heads * (config.head_dim or width // heads)
-    values = heads * v_head_dim if (v_head_dim := getattr(config, "v_head_dim", None)) else keys
-    projections = (2 * keys + values) * (width + config.attention_bias)
-    return projections + (values + config.attention_output_bias) * width
-
-
-def count_feed_forward_weights(width: int, inner_width: int) -> int:
-    """The number of weights and biases of one feed-forward network."""
-    return 2 * width * inner_width + inner_width + width
-
-
-def check_aliases(config: PreTrainedConfig) -> None:
-    """Check the fields that have an alias in `attribute_map`: `@strict` does not check what is set by the alias."""
-    for name in config.attribute_map.values():
-        setattr(config, name, getattr(config, name))
-
-
-def check_derived(config: PreTrainedConfig, *names: str) -> None:
-    """Raise ValueError for None in fields whose default is computed from other fields at construction."""
-    for name in names:
-        if getattr(config, name) is None:
-            raise ValueError(
-                f"`{name}` is None. That means a default only when the config is constructed: set a value."
-            )
-
-
-def check_heads(config: PreTrainedConfig, name: str, width: str) -> None:
-    """Raise ValueError unless the number of heads divides the width, or `head_dim` is set."""
-    heads, shared = getattr(config, name), getattr(config, width)
-    if config.head_dim is None and shared % heads:
-        raise ValueError(
-            f"`{name}` ({heads}) does not divide `{width}` ({shared}). Choose a divisor, or set `head_dim`."
-        )
-
-
-def check_choice(config: PreTrainedConfig, name: str, choices: tuple) -> None:
-    """Raise ValueError unless the field is one of `choices`."""
-    if getattr(config, name) not in choices:
-        raise ValueError(f"`{name}` must be {' or '.join(map(repr, choices))}, got {getattr(config, name)!r}.")
-
-
-def check_scale(config: PreTrainedConfig, *names: str) -> None:
-    """Raise ValueError unless the fields are greater than 0 and at most 1; nan is refused too."""
-    for name in names:  # transformers 5.17's `interval` ignores a lower bound of 0
-        if not 0 < getattr(config, name) <= 1:
-            raise ValueError(f"`{name}` must be greater than 0 and at most 1, got {getattr(config, name)}.")
-
-
-def check_token_ids(config: PreTrainedConfig, names: tuple[str, ...], vocab_size: int) -> None:
-    """Raise ValueError for a special token's id that is outside the vocabulary, and for an empty list of ids."""
-    for name in names:
-        ids = getattr(config, name)
-        if ids == []:
-            raise ValueError(f"`{name}` is an empty list: give at least one id, or None.")
-        for token_id in ids if isinstance(ids, list) else [ids]:
-            if token_id is not None and not 0 <= token_id < vocab_size:
-                raise ValueError(f"`{name}` is {token_id}, outside the vocabulary of {vocab_size} tokens.")
-
-
-def check_size(config: ScratchConfig, layers: tuple[str, ...], sizes: tuple[str, ...]) -> None:
-    """Raise ValueError for more layers or weights than are supported.
-
-    Args:
-        config: the configuration to check.
-        layers: names of the fields that hold a number of layers.
-        sizes: names of the fields that hold the size of a tensor.
-    """
-    for name in layers:
-        if getattr(config, name) > MOST_LAYERS:
-            raise ValueError(f"`{name}` is {getattr(config, name)}; more than {MOST_LAYERS} layers are not supported.")
-    if (count := config.count_weights()) > MOST_WEIGHTS:
-        largest = max((name for name in sizes if getattr(config, name)), key=lambda name: getattr(config, name))
-        raise ValueError(
-            f"This configuration makes a model of {describe_size(count, 4)} in float32, and more than "
-            f"{MOST_WEIGHTS:.0e} are not supported. Its largest size is `{largest}`, {getattr(config, largest)}."
-        )
 
 
 def describe_size(count: int, itemsize: int) -> str:

@@ -4,19 +4,7 @@
 from huggingface_hub.dataclasses import strict
 from transformers.utils.type_validators import activation_fn_key, positive_int_field, probability
 
-from .configuration_base import (
-    INITIALIZERS,
-    Derived,
-    ScratchConfig,
-    check_choice,
-    check_derived,
-    check_heads,
-    check_scale,
-    check_size,
-    check_token_ids,
-    count_attention_weights,
-    count_feed_forward_weights,
-)
+from .configuration_base import INITIALIZERS, Derived, ScratchConfig
 
 
 @strict
@@ -110,7 +98,7 @@ class ScratchGPTConfig(ScratchConfig):
 
     def __post_init__(self, **kwargs):
         if self.head_dim is None:
-            check_heads(self, "num_attention_heads", "hidden_size")
+            self._check_heads("num_attention_heads", "hidden_size")
             self.head_dim = self.hidden_size // self.num_attention_heads
         if self.intermediate_size is None:
             self.intermediate_size = 4 * self.hidden_size
@@ -119,20 +107,20 @@ class ScratchGPTConfig(ScratchConfig):
 
     def validate_architecture(self):
         """Check the fields together; `@strict` calls this after each of them is checked alone."""
-        check_derived(self, "intermediate_size")
-        check_choice(self, "position_embedding_type", ("learned", "sinusoidal"))
-        check_choice(self, "initializer", INITIALIZERS)
-        check_choice(self, "is_encoder_decoder", (False,))
-        check_scale(self, "layer_norm_eps", "initializer_range")
-        check_token_ids(self, ("pad_token_id", "bos_token_id", "eos_token_id"), self.vocab_size)
+        self._check_derived("intermediate_size")
+        self._check_choice("position_embedding_type", ("learned", "sinusoidal"))
+        self._check_choice("initializer", INITIALIZERS)
+        self._check_choice("is_encoder_decoder", (False,))
+        self._check_scale("layer_norm_eps", "initializer_range")
+        self._check_token_ids(("pad_token_id", "bos_token_id", "eos_token_id"), self.vocab_size)
         sizes = ("vocab_size", "hidden_size", "num_attention_heads", "head_dim", "intermediate_size")
-        check_size(self, ("num_hidden_layers",), (*sizes, "max_position_embeddings"))
+        self._check_size(("num_hidden_layers",), (*sizes, "max_position_embeddings"))
 
     def count_weights(self) -> int:
         """The number of weights of the model with its head: parameters and the position table."""
         width = self.hidden_size
-        block = count_attention_weights(self, self.num_attention_heads) + 4 * width
-        block += count_feed_forward_weights(width, self.intermediate_size)
+        block = self._count_attention_weights(self.num_attention_heads) + 4 * width
+        block += self._count_feed_forward_weights(width, self.intermediate_size)
         embeddings = (self.vocab_size + self.max_position_embeddings) * width
         norms = 2 * width * (self.embedding_layernorm + self.final_layernorm)
         head = self.vocab_size * (width * (not self.tie_word_embeddings) + self.lm_head_bias)

@@ -4,20 +4,7 @@
 from huggingface_hub.dataclasses import strict
 from transformers.utils.type_validators import activation_fn_key, positive_int_field, probability
 
-from .configuration_base import (
-    INITIALIZERS,
-    Derived,
-    ScratchConfig,
-    check_aliases,
-    check_choice,
-    check_derived,
-    check_heads,
-    check_scale,
-    check_size,
-    check_token_ids,
-    count_attention_weights,
-    count_feed_forward_weights,
-)
+from .configuration_base import INITIALIZERS, Derived, ScratchConfig
 
 
 @strict
@@ -142,7 +129,7 @@ class ScratchTransformerConfig(ScratchConfig):
 
     def __post_init__(self, **kwargs):
         super().__post_init__(**kwargs)  # first: it sets the fields that are given by an alias of `attribute_map`
-        check_aliases(self)
+        self._check_aliases()
         if self.decoder_vocab_size is None:
             self.decoder_vocab_size = self.vocab_size
         if self.init_std is None:
@@ -150,32 +137,32 @@ class ScratchTransformerConfig(ScratchConfig):
 
     def validate_architecture(self):
         """Check the fields together; `@strict` calls this after each of them is checked alone."""
-        check_aliases(self)
-        check_derived(self, "decoder_vocab_size", "init_std")
+        self._check_aliases()
+        self._check_derived("decoder_vocab_size", "init_std")
         for name in ("encoder_attention_heads", "decoder_attention_heads"):
-            check_heads(self, name, "d_model")
+            self._check_heads(name, "d_model")
         if self.share_encoder_decoder_embeddings and self.decoder_vocab_size != self.vocab_size:
             raise ValueError(
                 f"`share_encoder_decoder_embeddings=True` needs one vocabulary, but `vocab_size` is {self.vocab_size} "
                 f"and `decoder_vocab_size` is {self.decoder_vocab_size}. Set it to False, or make the two equal."
             )
-        check_choice(self, "position_embedding_type", ("learned", "sinusoidal"))
-        check_choice(self, "initializer", INITIALIZERS)
-        check_choice(self, "is_encoder_decoder", (True,))
-        check_scale(self, "layer_norm_eps", "init_std")
-        check_token_ids(self, ("pad_token_id",), min(self.vocab_size, self.decoder_vocab_size))
-        check_token_ids(self, ("bos_token_id", "eos_token_id", "decoder_start_token_id"), self.decoder_vocab_size)
+        self._check_choice("position_embedding_type", ("learned", "sinusoidal"))
+        self._check_choice("initializer", INITIALIZERS)
+        self._check_choice("is_encoder_decoder", (True,))
+        self._check_scale("layer_norm_eps", "init_std")
+        self._check_token_ids(("pad_token_id",), min(self.vocab_size, self.decoder_vocab_size))
+        self._check_token_ids(("bos_token_id", "eos_token_id", "decoder_start_token_id"), self.decoder_vocab_size)
         sizes = ("vocab_size", "decoder_vocab_size", "d_model", "head_dim", "v_head_dim", "max_position_embeddings")
         heads = ("encoder_attention_heads", "decoder_attention_heads")
-        check_size(self, ("encoder_layers", "decoder_layers"), (*sizes, *heads, "encoder_ffn_dim", "decoder_ffn_dim"))
+        self._check_size(("encoder_layers", "decoder_layers"), (*sizes, *heads, "encoder_ffn_dim", "decoder_ffn_dim"))
 
     def count_weights(self) -> int:
         """The number of weights of the model with its head: parameters and position tables."""
         width = self.d_model
-        encoder_layer = count_attention_weights(self, self.encoder_attention_heads) + 4 * width
-        encoder_layer += count_feed_forward_weights(width, self.encoder_ffn_dim)
-        decoder_layer = 2 * count_attention_weights(self, self.decoder_attention_heads) + 6 * width
-        decoder_layer += count_feed_forward_weights(width, self.decoder_ffn_dim)
+        encoder_layer = self._count_attention_weights(self.encoder_attention_heads) + 4 * width
+        encoder_layer += self._count_feed_forward_weights(width, self.encoder_ffn_dim)
+        decoder_layer = 2 * self._count_attention_weights(self.decoder_attention_heads) + 6 * width
+        decoder_layer += self._count_feed_forward_weights(width, self.decoder_ffn_dim)
         layers = self.encoder_layers * encoder_layer + self.decoder_layers * decoder_layer
         tables = self.vocab_size + 2 * self.max_position_embeddings
         tables += self.decoder_vocab_size * (not self.share_encoder_decoder_embeddings)
