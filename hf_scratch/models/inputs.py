@@ -37,7 +37,10 @@ def make_position_ids(
         first, last = (int(x) for x in position_ids.aminmax()) if is_readable else (0, 0)
         if first < 0 or last >= longest:
             position = first if first < 0 else last
-            raise ValueError(f"`position_ids` holds {position}, but this model has the positions 0 to {longest - 1}.")
+            raise ValueError(
+                f"`position_ids` holds {position}, but `max_position_embeddings` of this model is {longest}: choose "
+                f"positions from 0 to {longest - 1}."
+            )
         end = 0
     if not is_torchdynamo_compiling() and end > longest:
         raise ValueError(
