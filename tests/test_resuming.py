@@ -332,3 +332,27 @@ def test_rotation_takes_a_linked_checkpoint_out(make_trainer, tmp_path):  # noqa
     train_in(tmp_path / "run", make_trainer, resume=True, **settings)
     assert [path.name for path in whole_checkpoints(tmp_path / "run")] == ["checkpoint-6"]
     assert (tmp_path / "elsewhere" / MANIFEST).is_file()
+
+
+def test_another_metric_for_the_best_evaluation_is_refused(make_trainer, tmp_path):  # noqa: F811
+    train_in(tmp_path / "run", make_trainer, **{**BEST, "max_steps": 4})
+    with pytest.raises(
+        UserError, match="`greater_is_better` True, and this run has False: the best evaluation so far"
+    ):
+        train_in(tmp_path / "run", make_trainer, resume=True, **{**BEST, "greater_is_better": False})
+
+
+def test_a_second_training_after_early_stopping_trains(make_trainer):  # noqa: F811
+    settings = {**BEST, "eval_steps": 1, "save_steps": 1, "greater_is_better": True, "max_steps": 9}
+    trainer = make_trainer(callbacks=[EarlyStoppingCallback(1)], **{**SETTINGS, **settings})
+    for _ in range(2):
+        trainer.train()
+        assert trainer.state.global_step > 0
+
+
+def test_signals_are_given_back_after_an_error(make_trainer):  # noqa: F811
+    before = signal.getsignal(signal.SIGTERM)
+    trainer = make_trainer(callbacks=[StopOnSignal(), Crash(1)], **SETTINGS, save_strategy="steps", save_steps=1)
+    with pytest.raises(InterruptedError):
+        trainer.train()
+    assert signal.getsignal(signal.SIGTERM) is before

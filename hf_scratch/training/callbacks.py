@@ -133,6 +133,7 @@ class StopOnSignal(StopCallback):
 
     def __init__(self):
         self.received = None  # the signal's number
+        self.before = {}  # the signal handlers that were there before
 
     def is_due(self) -> bool:
         """Return whether a signal has come."""
@@ -155,14 +156,19 @@ class StopOnSignal(StopCallback):
             os.write(2, f"\n{name}: stopping after this update, with a checkpoint\n".encode())
         self.received = self.received or number
 
+    def give_signals_back(self) -> None:
+        """Restore the previous signal handlers."""
+        for number, handler in self.before.items():
+            signal.signal(number, handler)
+        self.before = {}
+
     def on_train_end(self, args, state, control, **kwargs):
         """Restore the previous signal handlers, and exit if a signal has stopped the training.
 
         Raises:
             SystemExit: 128 + the signal's number.
         """
-        for number, handler in self.before.items():
-            signal.signal(number, handler)
+        self.give_signals_back()
         if self.has_stopped:
             if PartialState().is_main_process:
                 text = f"Stopped after update {state.global_step:,}. {how_to_go_on(args.output_dir)}"

@@ -39,6 +39,8 @@ NOTED_ARGUMENTS = {
     "learning_rate": STAYS,
     "weight_decay": STAYS,
 }
+# the best evaluation so far was chosen by these
+BEST_ARGUMENTS = ("metric_for_best_model", "greater_is_better")
 
 
 class ResumableTrainerMixin(Trainer):
@@ -58,6 +60,7 @@ class ResumableTrainerMixin(Trainer):
         self.add_callback(SaveAfterEvaluation())  # after the callbacks that ask for checkpoints
         self.saved_step = None  # the update after which the last checkpoint of this run was saved
         self.saves_early = False
+        self.is_resumed = False
 
     def get_train_dataloader(self) -> DataLoader:
         """As stock, with the sampler where accelerate's `set_epoch` finds it."""
@@ -91,7 +94,7 @@ class ResumableTrainerMixin(Trainer):
                 "With `dataloader_persistent_workers`, a resumed run draws other random numbers than a run that was "
                 "not stopped. Leave it out to resume exactly."
             )
-        self.saved_step = None
+        self.saved_step, self.is_resumed = None, bool(resume_from_checkpoint)
         self.save_total_limit, self.args.save_total_limit = self.args.save_total_limit, None
         eval_on_start = self.args.eval_on_start
         self.args.eval_on_start = eval_on_start and not resume_from_checkpoint
@@ -99,6 +102,9 @@ class ResumableTrainerMixin(Trainer):
             return super().train(resume_from_checkpoint, *args, **kwargs)
         finally:
             self.args.save_total_limit, self.args.eval_on_start = self.save_total_limit, eval_on_start
+            for callback in self.callback_handler.callbacks:
+                if isinstance(callback, StopOnSignal):
+                    callback.give_signals_back()  # Trainer calls no callback after an error
 
     def _init_training_state(
         self, max_steps, num_update_steps_per_epoch, num_train_epochs, resume_from_checkpoint, trial
@@ -148,7 +154,9 @@ class ResumableTrainerMixin(Trainer):
     def _run_epoch(self, *args, **kwargs):
         callbacks = self.callback_handler.callbacks
         stoppers = [c for c in callbacks if isinstance(c, EarlyStoppingCallback)]
-        has_stopped = any(c.early_stopping_patience_counter >= c.early_stopping_patience for c in stoppers)
+        has_stopped = self.is_resumed and any(
+            c.early_stopping_patience_counter >= c.early_stopping_patience for c in stoppers
+        )
         if has_stopped or self.state.global_step >= self.state.max_steps:
             self.control.should_training_stop = True
             return
@@ -224,7 +232,8 @@ class ResumableTrainerMixin(Trainer):
         return {"rows_per_update": rows, "train_rows": num_rows, "train_rows_sha256": hash_rows(self.train_dataset)}
 
     def _argument_facts(self) -> dict[str, int | float | str | None]:
-        return {name: getattr(value := getattr(self.args, name), "value", value) for name in NOTED_ARGUMENTS}
+        names = (*NOTED_ARGUMENTS, *BEST_ARGUMENTS)
+        return {name: getattr(value := getattr(self.args, name), "value", value) for name in names}
 
     def check_same_run(self, checkpoint: str | Path) -> None:
         """Compare this run with the one that the checkpoint comes from.
@@ -233,8 +242,8 @@ class ResumableTrainerMixin(Trainer):
         Another seed or schedule, which the user may want, causes a warning.
 
         Raises:
-            UserError: the model's config, the training data or the size of the batches differ. With
-                `ignore_data_skip`, data and batches are not compared.
+            UserError: the model's config, the training data, the size of the batches or the metric of the best
+                evaluation differ. With `ignore_data_skip`, data and batches are not compared.
         """
         check_same_config(self.model.config, checkpoint)
         saved = saved_facts(checkpoint)
@@ -252,9 +261,16 @@ class ResumableTrainerMixin(Trainer):
                 "the checkpoint."
             )
         for name, now in self._argument_facts().items():
-            if saved.get(name, now) != now:
-                effect = NOTED_ARGUMENTS[name]
-                logger.warning(f"{checkpoint} was saved with `{name}` {saved[name]}, and this run has {now}. {effect}")
+            before = saved.get(name, now)
+            if before == now or (name in BEST_ARGUMENTS and None in (before, now)):  # None: no best one is kept
+                continue
+            difference = f"{checkpoint} was saved with `{name}` {before}, and this run has {now}"
+            if name in BEST_ARGUMENTS:
+                raise UserError(
+                    f"{difference}: the best evaluation so far cannot be compared with those to come. Resume with the "
+                    "value that the run was begun with."
+                )
+            logger.warning(f"{difference}. {NOTED_ARGUMENTS[name]}")
 
 
 def hash_rows(dataset, count: int = 16) -> str | None:
