@@ -103,6 +103,12 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
     for name, rows in encoded.items():
         advice = "Lower `max_source_length` and `max_target_length`, or raise `max_position_embeddings`."
         check_lengths(rows["length"], longest, f"pairs of {describe_split(data_args, name)}", advice)
+    if data_args.bpe_dropout and longest is not None and max(limits) > longest:
+        raise ValueError(
+            "With `bpe_dropout`, sentences have up to `max_source_length` and `max_target_length` tokens "
+            f"({limits[0]} and {limits[1]}), but the model has {longest} positions. Lower the former, or raise "
+            "`max_position_embeddings`."
+        )
     if longest is not None and (args.generation_max_length or 0) > longest:
         raise ValueError(
             f"`generation_max_length` is {args.generation_max_length}, but the model has {longest} positions "

@@ -147,6 +147,11 @@ TABLE = [
     (TRANSLATE + "--source_lang fr", "`source_lang` is 'fr', but the columns"),
     (TRANSLATE + "--bpe_dropout 1", "`bpe_dropout` must be 0 or more, and below 1"),
     (
+        TRANSLATE + "--bpe_dropout 0.5 --config_overrides max_position_embeddings=100",
+        "With `bpe_dropout`, sentences have up to `max_source_length` and `max_target_length` tokens (128 and 128), "
+        "but the model has 100 positions.",
+    ),
+    (
         TRANSLATE + "--config_overrides max_position_embeddings=2",
         "pairs of train are longer than the model's 2 positions",
     ),

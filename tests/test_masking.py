@@ -110,4 +110,6 @@ def test_what_does_not_go_together_is_named(tokenizer):
         LanguageModelArguments(mlm_probability=1.5)
     with pytest.raises(ValueError, match="`mlm_probability` and `answer_after` do not go together"):
         LanguageModelArguments(mlm_probability=0.15, answer_after="=")
+    with pytest.raises(ValueError, match="`mlm_probability` and `sample_prompt` do not go together"):
+        LanguageModelArguments(mlm_probability=0.15, sample_prompt="Once")
     assert not ScratchGPTConfig(**{**GPT, "is_causal": False}).use_cache

@@ -84,9 +84,10 @@ def test_other_seeds_and_rates_are_named(make_trainer, caplog):  # noqa: F811
     (checkpoint,) = whole_checkpoints(trainer.args.output_dir)
     make_trainer(max_steps=1).check_same_run(checkpoint)
     assert "was saved with" not in caplog.text
-    make_trainer(max_steps=1, seed=7, learning_rate=1.0).check_same_run(checkpoint)
+    make_trainer(max_steps=1, seed=7, learning_rate=1.0, adam_beta2=0.9).check_same_run(checkpoint)
     assert "with `seed` 42, and this run has 7. From here on, the order of the rows is another one" in caplog.text
     assert "with `learning_rate` 5e-05, and this run has 1.0. The checkpoint's value stays in use" in caplog.text
+    assert "with `adam_beta2` 0.999, and this run has 0.9. The checkpoint's value stays in use" in caplog.text
 
 
 @pytest.mark.parametrize("optim", ["adafactor", "sgd"])

@@ -342,6 +342,15 @@ def test_another_metric_for_the_best_evaluation_is_refused(make_trainer, tmp_pat
         train_in(tmp_path / "run", make_trainer, resume=True, **{**BEST, "greater_is_better": False})
 
 
+def test_other_validation_data_is_refused_where_the_best_is_kept(make_trainer, tmp_path):  # noqa: F811
+    trainer = train_in(tmp_path / "run", make_trainer, **{**BEST, "max_steps": 4})
+    trainer.eval_dataset = trainer.eval_dataset.select([0, 1])
+    with pytest.raises(UserError, match=r"was saved with other validation data.*: the best evaluation so far"):
+        trainer.check_same_run(tmp_path / "run" / "checkpoint-4")
+    trainer.args.metric_for_best_model = None
+    trainer.check_same_run(tmp_path / "run" / "checkpoint-4")  # evaluations choose nothing
+
+
 def test_a_second_training_after_early_stopping_trains(make_trainer):  # noqa: F811
     settings = {**BEST, "eval_steps": 1, "save_steps": 1, "greater_is_better": True, "max_steps": 9}
     trainer = make_trainer(callbacks=[EarlyStoppingCallback(1)], **{**SETTINGS, **settings})

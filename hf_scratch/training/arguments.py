@@ -219,7 +219,9 @@ class LanguageModelArguments(DataArguments):
             raise ValueError(f"`block_size` must be {LONGEST_BLOCK} or less, got {self.block_size}.")
         if self.mlm_probability is not None and not 0 < self.mlm_probability < 1:
             raise ValueError(f"`mlm_probability` must be between 0 and 1, got {self.mlm_probability}.")
-        others = [name for name in ("prompt_column", "answer_after") if getattr(self, name) is not None]
+        others = [
+            name for name in ("prompt_column", "answer_after", "sample_prompt") if getattr(self, name) is not None
+        ]
         others += ["attend_across_texts"] * self.attend_across_texts
         if self.mlm_probability is not None and others:
             raise ValueError(f"`mlm_probability` and `{others[0]}` do not go together. Leave one of them out.")

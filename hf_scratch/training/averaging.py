@@ -15,7 +15,7 @@ from transformers import Trainer, TrainingArguments
 from ..manifest import MANIFEST, DamagedFolderError, check_manifest, write_manifest
 from .arguments import require_output_dir
 from .callbacks import TimeLimit, TrainingTime
-from .checkpoints import delete_early_checkpoints, is_early, whole_checkpoints
+from .checkpoints import delete_early_checkpoints, is_early, step_of, whole_checkpoints
 
 logger = logging.getLogger(__name__)
 
@@ -86,9 +86,12 @@ def last_checkpoints(
         early_step: the update whose checkpoint counts although it is early. Other early checkpoints do not count, as
             a run that was not stopped has none.
     """
-    steps = {path: int(path.name.rpartition("-")[2]) for path in whole_checkpoints(output_dir)}
-    folders = [str(path) for path, step in steps.items() if step == early_step or not is_early(path)]
-    folders = [path for path in folders if up_to is None or int(path.rpartition("-")[2]) <= up_to]
+    steps = {folder: step_of(folder) for folder in whole_checkpoints(output_dir)}
+    folders = [
+        str(folder)
+        for folder, step in steps.items()
+        if (up_to is None or step <= up_to) and (step == early_step or not is_early(folder))
+    ]
     return folders[max(len(folders) - count, 0) :]
 
 
@@ -150,7 +153,7 @@ def _evaluation_of_training(trainer: Trainer) -> dict | None:
     state = trainer.state
     step = state.global_step
     if trainer.args.load_best_model_at_end and state.best_model_checkpoint is not None:
-        step = int(state.best_model_checkpoint.rpartition("-")[2])  # the best update itself may not have been saved
+        step = step_of(state.best_model_checkpoint)  # the best update itself may not have been saved
     # in a resumed run, earlier evaluations may have used other data
     clock = next((c for c in trainer.callback_handler.callbacks if isinstance(c, TrainingTime)), None)
     for entry in reversed(state.log_history[clock.entries_before if clock else 0 :]):

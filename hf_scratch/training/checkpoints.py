@@ -30,7 +30,13 @@ def numbered_checkpoints(output_dir: str | Path) -> list[Path]:
         return []
     pattern = re.compile(rf"{PREFIX_CHECKPOINT_DIR}-\d+")
     folders = [path for path in Path(output_dir).iterdir() if path.is_dir() and pattern.fullmatch(path.name)]
-    return sorted(folders, key=_step)
+    return sorted(folders, key=step_of)
+
+
+def step_of(checkpoint: str | Path) -> int:
+    """Return the update after which a folder `checkpoint-N` was saved; -1 for a folder of another name."""
+    digits = Path(checkpoint).name.rpartition("-")[2]
+    return int(digits) if digits.isdecimal() else -1
 
 
 def whole_checkpoints(output_dir: str | Path) -> list[Path]:
@@ -183,7 +189,7 @@ def _last_whole_checkpoint(output_dir: str) -> tuple[Path, dict] | None:
             facts = check_manifest(checkpoint)
             if facts is None:
                 problem = f"{checkpoint} is incomplete: it has no {MANIFEST}, which is written last"
-            elif (step := facts.get("step")) not in (None, _step(checkpoint)):
+            elif (step := facts.get("step")) not in (None, step_of(checkpoint)):
                 problem = f"{checkpoint} was saved after update {step}, and has another's name"
             else:
                 return checkpoint, facts
@@ -202,7 +208,9 @@ def _named_checkpoint(path: str, output_dir: str) -> tuple[Path, dict]:
         raise UserError(f"`resume_from_checkpoint` is {path!r}, but there is no such folder.")
     if checkpoint.resolve().parent != Path(output_dir).resolve():
         check_output_dir(output_dir)
-    elif later := [folder.name for folder in numbered_checkpoints(output_dir) if _step(folder) > _step(checkpoint)]:
+    elif later := [
+        folder.name for folder in numbered_checkpoints(output_dir) if step_of(folder) > step_of(checkpoint)
+    ]:
         raise UserError(
             f"`resume_from_checkpoint` is {path!r}, but {output_dir} has later checkpoints ({', '.join(later)}), "
             "which would mix with the resumed run's. Remove them, or choose a new `output_dir`."
@@ -232,11 +240,6 @@ def _check_readable(folder: Path) -> None:
                 json.loads(path.read_text(encoding="utf-8"))
         except (zipfile.BadZipFile, SafetensorError, ValueError) as error:
             raise UserError(f"{path} is cut short or damaged ({error}). Resume from another checkpoint.") from error
-
-
-def _step(checkpoint: Path) -> int:
-    digits = checkpoint.name.rpartition("-")[2]
-    return int(digits) if digits.isdecimal() else -1
 
 
 def _check_resumable(checkpoint: Path, facts: dict, args: TrainingArguments) -> None:

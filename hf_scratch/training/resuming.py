@@ -36,11 +36,8 @@ NOTED_ARGUMENTS = {
     "train_sampling_strategy": OTHER_ORDER,
     "dataloader_drop_last": OTHER_ORDER,
     "lr_scheduler_type": "The learning rate will be another one than in the run that was begun.",
-    "learning_rate": STAYS,
-    "weight_decay": STAYS,
+    **dict.fromkeys(("learning_rate", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon"), STAYS),
 }
-# the best evaluation so far was chosen by these
-BEST_ARGUMENTS = ("metric_for_best_model", "greater_is_better")
 
 
 class ResumableTrainerMixin(Trainer):
@@ -208,7 +205,7 @@ class ResumableTrainerMixin(Trainer):
                     self.state.save_to_json(str(folder / TRAINER_STATE_NAME))
             self.accelerator.wait_for_everyone()  # each process has written its random state
             if self.args.should_save:
-                facts: dict[str, Any] = self.batch_facts() | self._argument_facts()
+                facts: dict[str, Any] = self.batch_facts() | self._argument_facts() | self._best_facts()
                 facts |= {"step": step, "num_processes": self.args.world_size, "is_early": self.saves_early}
                 write_manifest(folder, **facts)
         except Exception:
@@ -232,8 +229,15 @@ class ResumableTrainerMixin(Trainer):
         return {"rows_per_update": rows, "train_rows": num_rows, "train_rows_sha256": hash_rows(self.train_dataset)}
 
     def _argument_facts(self) -> dict[str, int | float | str | None]:
-        names = (*NOTED_ARGUMENTS, *BEST_ARGUMENTS)
-        return {name: getattr(value := getattr(self.args, name), "value", value) for name in names}
+        return {name: getattr(value := getattr(self.args, name), "value", value) for name in NOTED_ARGUMENTS}
+
+    def _best_facts(self) -> dict[str, str | bool | None]:
+        """Return what the best evaluation so far was chosen by."""
+        return {
+            "metric_for_best_model": self.args.metric_for_best_model,
+            "greater_is_better": self.args.greater_is_better,
+            "eval_rows_sha256": hash_rows(self.eval_dataset),
+        }
 
     def check_same_run(self, checkpoint: str | Path) -> None:
         """Compare this run with the one that the checkpoint comes from.
@@ -242,8 +246,9 @@ class ResumableTrainerMixin(Trainer):
         Another seed or schedule, which the user may want, causes a warning.
 
         Raises:
-            UserError: the model's config, the training data, the size of the batches or the metric of the best
-                evaluation differ. With `ignore_data_skip`, data and batches are not compared.
+            UserError: the model's config, the training data or the size of the batches differ; or, in a run that
+                keeps the best checkpoint, the validation data or the metric. With `ignore_data_skip`, training data
+                and batches are not compared.
         """
         check_same_config(self.model.config, checkpoint)
         saved = saved_facts(checkpoint)
@@ -262,15 +267,23 @@ class ResumableTrainerMixin(Trainer):
             )
         for name, now in self._argument_facts().items():
             before = saved.get(name, now)
-            if before == now or (name in BEST_ARGUMENTS and None in (before, now)):  # None: no best one is kept
-                continue
-            difference = f"{checkpoint} was saved with `{name}` {before}, and this run has {now}"
-            if name in BEST_ARGUMENTS:
-                raise UserError(
-                    f"{difference}: the best evaluation so far cannot be compared with those to come. Resume with the "
-                    "value that the run was begun with."
+            if before != now:
+                logger.warning(
+                    f"{checkpoint} was saved with `{name}` {before}, and this run has {now}. {NOTED_ARGUMENTS[name]}"
                 )
-            logger.warning(f"{difference}. {NOTED_ARGUMENTS[name]}")
+        if None in (self.args.metric_for_best_model, saved.get("metric_for_best_model")):
+            return  # the best evaluation is not chosen
+        for name, now in self._best_facts().items():
+            before = saved.get(name)
+            if before == now or None in (before, now):  # None: unknown
+                continue
+            difference = f"`{name}` {before}, and this run has {now}"
+            if name == "eval_rows_sha256":
+                difference = "other validation data, or with another preparation of the data"
+            raise UserError(
+                f"{checkpoint} was saved with {difference}: the best evaluation so far cannot be compared with those "
+                "to come. Resume with the data and options that the run was begun with."
+            )
 
 
 def hash_rows(dataset, count: int = 16) -> str | None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from ..data.texts import end_id
 from ..loading import check_fits, check_same_vocabulary, load_checkpoint, load_tokenizer
 from ..tokenization import target_size, train_tokenizer
 from .arguments import ModelArguments
@@ -119,10 +120,12 @@ def make_model(
         config_overrides: fields of the config that the user has set; they replace all others.
         tokenizer: gives the config its sizes of vocabulary and its special tokens.
         fields: other fields of the config.
+
+    Raises:
+        ValueError: the tokenizer has no token that ends a text, or a field has a wrong value.
     """
-    special = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
-    if special["eos_token_id"] is None:
-        special["eos_token_id"] = tokenizer.sep_token_id  # BERT's; texts end with it
+    special = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id")}
+    special["eos_token_id"] = end_id(tokenizer)
     sizes = {"vocab_size": len(tokenizer)}
     if hasattr(tokenizer, "target_tokenizer"):
         sizes |= {"decoder_vocab_size": target_size(tokenizer), "share_encoder_decoder_embeddings": False}
