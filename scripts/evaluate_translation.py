@@ -1,6 +1,6 @@
 #!/usr/bin/env python
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Translate a test file and print BLEU and chrF.
+"""Translate a test file and print BLEU and chrF, or summarise it and print ROUGE.
 
 python scripts/evaluate_translation.py --model DIR --test_file F.jsonl --source_lang en --target_lang de --num_beams 5
 """
@@ -17,8 +17,9 @@ import hf_scratch  # noqa: F401  registers the models
 from hf_scratch.data.pairs import check_lengths, count_tokens, take_pairs
 from hf_scratch.errors import command, preparation
 from hf_scratch.evaluation.arguments import EvaluationArguments, check_writable, load_for_evaluation, report
+from hf_scratch.evaluation.metrics import Rouge
 from hf_scratch.evaluation.translation import evaluate_translation, write_lines
-from hf_scratch.training.arguments import check_at_least, check_beams, check_finite, check_length_penalty
+from hf_scratch.training.arguments import TASKS, check_at_least, check_beams, check_finite, check_length_penalty
 from hf_scratch.training.parsing import parse_arguments
 
 logger = logging.getLogger("evaluate_translation")
@@ -31,6 +32,10 @@ class TranslationEvaluationArguments(EvaluationArguments):
     test_file: str = field(metadata={"help": 'JSON lines: {"en": ..., "de": ...} or {"translation": {...}}.'})
     source_lang: str = field(metadata={"help": "The source language's column."})
     target_lang: str = field(metadata={"help": "The target language's column."})
+    task: str = field(
+        default="translation",
+        metadata={"help": "What the pairs are; summaries are scored with ROUGE.", "choices": list(TASKS)},
+    )
     num_beams: int = field(default=5, metadata={"help": "Beams; 1 is greedy."})
     length_penalty: float = field(
         default=1.0, metadata={"help": "Length penalty for beam search; above 0 favours long translations."}
@@ -42,6 +47,8 @@ class TranslationEvaluationArguments(EvaluationArguments):
         super().check()
         check_at_least(self, 1, "num_beams")
         check_finite(self, "length_penalty")
+        if self.task == "summarization":
+            Rouge()  # before the work: its package may be missing
         check_writable("output_file", self.output_file)
         if self.json and self.output_file and os.path.realpath(self.json) == os.path.realpath(self.output_file):
             raise ValueError(f"`json` and `output_file` are both {self.json!r}.")
@@ -64,7 +71,8 @@ def main():
         take = partial(take_pairs, source_lang=args.source_lang, target_lang=args.target_lang, name=args.test_file)
         rows, model, tokenizer = load_for_evaluation(args, AutoModelForSeq2SeqLM, take)
         check_beams(args.num_beams, tokenizer)
-        warn_of_other_languages(model.config, args.source_lang, args.target_lang)
+        if args.task == "translation":
+            warn_of_other_languages(model.config, args.source_lang, args.target_lang)
         longest = getattr(model.config, "max_position_embeddings", None)
         lengths = count_tokens(rows["source"], tokenizer)
         check_lengths(lengths, longest, f"sources of {args.test_file}", "Shorten or remove them.")
@@ -76,6 +84,7 @@ def main():
         rows["target"],
         args.batch_size,
         args.target_lang,
+        args.task,
         num_beams=args.num_beams,
         length_penalty=args.length_penalty,
     )

@@ -1,6 +1,6 @@
 #!/usr/bin/env python
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Train an encoder-decoder to translate.
+"""Train an encoder-decoder to translate, or to summarise.
 
 python scripts/train_translation.py scripts/recipes/multi30k_tiny.yaml \\
     --dataset_name bentrevett/multi30k --output_dir OUT
@@ -23,7 +23,7 @@ from hf_scratch.data.pairs import (
     tokenize_pairs,
 )
 from hf_scratch.errors import command, preparation
-from hf_scratch.evaluation.metrics import SacreBleu
+from hf_scratch.evaluation.metrics import Rouge, SacreBleu, compute_metric
 from hf_scratch.evaluation.translation import evaluate_translation, write_lines
 from hf_scratch.reporting.batches import format_training_batch
 from hf_scratch.reporting.cards import write_translation_card
@@ -59,7 +59,9 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
             name: take_pairs(rows, source_lang, target_lang, describe_split(data_args, name), workers)
             for name, rows in splits.items()
         }
-    metrics = ("bleu", "exact_match") if args.predict_with_generate and not args.prediction_loss_only else ()
+    is_summary = data_args.task == "summarization"
+    metric, scorer, score = ("rougeL", Rouge(), "rougeL") if is_summary else ("bleu", SacreBleu(), "score")
+    metrics = (metric, "exact_match") if args.predict_with_generate and not args.prediction_loss_only else ()
     check_validation_data(args, splits, metrics)
     check_average(args, data_args.average_checkpoints)
     if metrics and (args.batch_eval_metrics or not args.eval_do_concat_batches):
@@ -79,10 +81,9 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
         tokenizer,
         checkpoint,
         decoder_start_token_id=tokenizer.bos_token_id,
-        source_lang=source_lang,
-        target_lang=target_lang,
     )
-    name_languages(model.config, source_lang, target_lang)
+    if not is_summary:
+        name_languages(model.config, source_lang, target_lang)
     limits = (data_args.max_source_length, data_args.max_target_length)
     with args.main_process_first(desc="tokenising"):
         encoded = {
@@ -140,9 +141,9 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
         references = list(pairs["validation"]["target"])
         # several processes fill the last batches up with rows from the start
         hypotheses = hypotheses[: len(references)]
-        result = SacreBleu().compute(predictions=hypotheses, references=[[reference] for reference in references])
+        result = compute_metric(scorer, hypotheses, [[reference] for reference in references])
         matches = [hypothesis == reference for hypothesis, reference in zip(hypotheses, references, strict=True)]
-        return {"bleu": result["score"], "exact_match": float(np.mean(matches))}
+        return {metric: result[score], "exact_match": float(np.mean(matches))}
 
     train_dataset = encoded["train"]
     if data_args.bpe_dropout:
@@ -193,7 +194,9 @@ def train(trainer: TranslationTrainer, pairs: dict, cut: dict, data_args, recipe
         if "test" in pairs:
             rows = pairs["test"]
             saved = AutoModelForSeq2SeqLM.from_pretrained(args.output_dir).to(args.device)  # without autocast
-            test, translations = evaluate_translation(saved, tokenizer, rows["source"], rows["target"])
+            test, translations = evaluate_translation(
+                saved, tokenizer, rows["source"], rows["target"], task=data_args.task
+            )
             trainer.log_metrics("test", test)
             trainer.save_metrics("test", test)
             write_lines(Path(args.output_dir, "test_translations.txt"), translations)

@@ -45,6 +45,23 @@ def test_without_validation_and_test_the_card_says_so(train):
         assert json.loads((folder / "run.json").read_text(encoding="utf-8"))["seed"] == 42
 
 
+def test_a_summarizer_is_scored_with_rouge(train, tmp_path):
+    files = {"validation_file": tmp_path / "pairs.jsonl", "test_file": tmp_path / "pairs.jsonl"}
+    evaluations = {"eval_strategy": "steps", "predict_with_generate": "true", "config_overrides": TINY_TRANSFORMER}
+    folder = train("train_translation", "summarizer", task="summarization", **files, **evaluations)
+    metrics = json.loads((folder / "run.json").read_text(encoding="utf-8"))["metrics"]
+    assert {"loss", "rougeL", "exact_match"} == metrics["validation"].keys()
+    assert {"rouge1", "rouge2", "rougeL"} <= metrics["test"].keys()
+    assert not any("bleu" in name for split in metrics.values() for name in split)
+    card = ModelCard.load(folder / "README.md")
+    assert card.data.pipeline_tag == "summarization"
+    assert card.data.language is None
+    assert "| ROUGE-L |" in card.text
+    assert "f-measure|stemmer:no|" in card.text
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    assert (config.get("source_lang"), config.get("target_lang")) == (None, None)
+
+
 def test_a_training_on_another_pair_is_of_that_pair(train, tmp_path, caplog):
     first = train("train_translation", "first", config_overrides=TINY_TRANSFORMER)
     options = {"model_name_or_path": first, "test_file": tmp_path / "pairs.jsonl", "max_source_length": 3}

@@ -1,6 +1,7 @@
 import copy
 import gzip
 import json
+import re
 
 import pytest
 import torch
@@ -59,6 +60,19 @@ def test_stories_are_the_same_each_time_and_held_out():
     splits = load_splits("embedded:stories")
     assert splits["train"]["text"] == load_splits("embedded:stories")["train"]["text"]
     assert not set(splits["train"]["text"]) & set(splits["test"]["text"])
+
+
+def test_summaries_are_of_the_stories():
+    stories, summaries = load_splits("embedded:stories"), load_splits("embedded:summaries")
+    for name, rows in summaries.items():
+        assert list(rows["document"]) == list(stories[name]["text"])
+        for document, summary in zip(rows["document"], rows["summary"], strict=True):
+            name, animal, place, thing = re.fullmatch(
+                r"(\w+) met (an? \w+ \w+) (.+), and (?:they found|gave it) (.+)\.", summary
+            ).groups()
+            assert f"{name} met {animal}." in document
+            assert f"{place}." in document
+            assert f"{thing}." in document
 
 
 @pytest.mark.parametrize("config_name", [None, "both_orders"])

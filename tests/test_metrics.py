@@ -6,8 +6,9 @@ import pytest
 import torch
 from conftest import make_gpt
 
+from hf_scratch.evaluation import metrics
 from hf_scratch.evaluation.language_modeling import evaluate_answers, evaluate_language_model
-from hf_scratch.evaluation.metrics import BitsPerByte, ChrF, SacreBleu
+from hf_scratch.evaluation.metrics import BitsPerByte, ChrF, Rouge, SacreBleu
 from hf_scratch.evaluation.translation import score_translations
 from hf_scratch.tokenization import train_tokenizer
 
@@ -52,6 +53,23 @@ def test_multi30ks_references_have_the_tokens_that_papers_count(multi30k):
     options = {"tokenize": "moses", "lowercase": True, "language": "de"}
     result = SacreBleu().compute(predictions=references, references=[[line] for line in references], **options)
     assert result["ref_len"] == 12_103
+
+
+def test_rouge_by_hand():
+    # of 4 and 5 words, 3 are shared: precision 3/4, recall 3/5; of 3 and 4 pairs, 1 is; 2 words are in the same order
+    result = Rouge().compute(predictions=["the dog a ran"], references=[["a big dog The dog"]])
+    assert result["rouge1"] == pytest.approx(100 * 2 * 3 / (4 + 5))
+    assert result["rouge2"] == pytest.approx(100 * 2 * 1 / (3 + 4))
+    assert result["rougeL"] == pytest.approx(100 * 2 * 2 / (4 + 5))
+    assert result["signature"].startswith("f-measure|stemmer:no|rouge_score:")
+    two = Rouge().compute(predictions=["a b", "a b"], references=[["a b"], ["c d", "b c"]])
+    assert two["rouge1"] == pytest.approx((100 + 50) / 2)
+
+
+def test_without_its_package_rouge_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(metrics, "find_spec", lambda name: None)
+    with pytest.raises(ImportError, match=r"pip install 'hf-scratch\[demo\]'"):
+        Rouge()
 
 
 def test_the_best_of_several_references_counts():

@@ -67,18 +67,22 @@ RECIPES = {
     ),
     "multi30k_article": ("annotated-seq2seq", {"vocab_enc": 65, "vocab_dec": 65, "maxlen": 256, "pad_id": 0}),
     "multi30k_gelu": (
-        "gelu-seq2seq", {"vocab_size": 65, "embed_size": 512, "heads": 8, "num_layers": 6, "max_len": 256},
+        "gelu-seq2seq", {"vocab_size": 65, "embed_size": 128, "heads": 4, "num_layers": 4, "max_len": 256},
     ),
     "multi30k_paper": (
         "paper-seq2seq",
-        {"vocab_size": 65, "d_model": 512, "n_head": 8, "hidden_dim": 2048, "num_layers": 6, "max_len": 256},
+        {"vocab_size": 65, "d_model": 128, "n_head": 4, "hidden_dim": 256, "num_layers": 4, "max_len": 256},
+    ),
+    "summaries": (
+        "paper-seq2seq",
+        {"vocab_size": 65, "d_model": 128, "n_head": 4, "hidden_dim": 256, "num_layers": 2, "max_len": 128},
     ),
     "tinystories_article": ("tinystories-notes", {"vocab_size": 65}),
 }  # fmt: skip
 
 
 def parse_recipe(recipe, *flags):
-    is_translation = recipe.startswith("multi30k")
+    is_translation = RECIPES[recipe][0].endswith("seq2seq")
     types = (TranslationArguments if is_translation else LanguageModelArguments, TrainingArguments)
     if is_translation:
         types = (types[0], Seq2SeqTrainingArguments)

@@ -1,5 +1,5 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""The embedded data sets, which need no network: number words, short stories, and products of two numbers."""
+"""The embedded data sets, which need no network: number words, short stories, their summaries, and products."""
 
 import random
 from collections.abc import Callable
@@ -54,9 +54,23 @@ def make_stories(stories: int = 3000, held_out: int = 150, seed: int = 0) -> Dat
         held_out: rows of "validation" and of "test".
         seed: decides what is drawn.
     """
+    return _split([{"text": text} for text in _draw_stories(stories, seed)], held_out)
+
+
+def make_summaries(stories: int = 3000, held_out: int = 150, seed: int = 0) -> DatasetDict:
+    """Make the stories of `make_stories`, each with a sentence that says who met whom, where, and what they found.
+
+    Rows are `{"document": ..., "summary": ...}`; the arguments are those of `make_stories`.
+    """
+    drawn = _draw_stories(stories, seed)
+    return _split([{"document": text, "summary": summary} for text, summary in drawn.items()], held_out)
+
+
+def _draw_stories(stories: int, seed: int) -> dict[str, str]:
+    """Draw stories; each comes with its summary."""
     rng = random.Random(seed)
 
-    def story() -> str:
+    def story() -> tuple[str, str]:
         name, animal, adjective = rng.choice(_NAMES), rng.choice(_ANIMALS), rng.choice(_ADJECTIVES)
         place, thing = rng.choice(_PLACES), rng.choice(_THINGS)
         opening = rng.choice((f"Once upon a time, {name} was {place}.", f"One day, {name} went for a walk {place}."))
@@ -65,10 +79,10 @@ def make_stories(stories: int = 3000, held_out: int = 150, seed: int = 0) -> Dat
         middle = rng.choice((f"Together they found {thing}.", f"{name} gave the {animal} {thing}."))
         speech = rng.choice((f'"Thank you," said the {animal}.', f'"Come with me," said {name}.'))
         parts = [opening, rng.choice(_WEATHER), meeting, middle, speech, rng.choice(_ENDINGS)]
-        return " ".join(parts)
+        end = f"they found {thing}" if middle.startswith("Together") else f"gave it {thing}"
+        return " ".join(parts), f"{name} met {article} {adjective} {animal} {place}, and {end}."
 
-    unique = list(dict.fromkeys(story() for _ in range(stories)))
-    return _split([{"text": text} for text in unique], held_out)
+    return dict(story() for _ in range(stories))
 
 
 def make_multiplication(
@@ -134,6 +148,9 @@ class EmbeddedSet:
 EMBEDDED = {
     "embedded:numbers": EmbeddedSet(("en", "de"), make_numbers, "the number words of 0 to 9,999"),
     "embedded:stories": EmbeddedSet(("text",), make_stories, "short stories from a small grammar"),
+    "embedded:summaries": EmbeddedSet(
+        ("document", "summary"), make_summaries, "the same stories, and a sentence each"
+    ),
     "embedded:multiplication": EmbeddedSet(
         ("prompt", "answer"),
         make_multiplication,

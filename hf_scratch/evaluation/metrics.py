@@ -1,5 +1,5 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Metrics with evaluate's interface: sacrebleu's BLEU and chrF, and bits per byte.
+"""Metrics with evaluate's interface: sacrebleu's BLEU and chrF, ROUGE, and bits per byte.
 
 `evaluate.load("sacrebleu")` downloads a script from the Hub at run time. These classes need no download.
 """
@@ -7,6 +7,7 @@
 import math
 from collections.abc import Sequence
 from importlib.metadata import version
+from importlib.util import find_spec
 
 import datasets
 import evaluate
@@ -84,6 +85,41 @@ class ChrF(_SentenceMetric):
         chrf = CHRF()
         result = chrf.corpus_score(predictions, _transpose(references))
         return {"score": result.score, "signature": str(chrf.get_signature())}
+
+
+class Rouge(_SentenceMetric):
+    """Google's ROUGE for summaries (Lin 2004), the package that `evaluate.load("rouge")` uses, 0 to 100.
+
+    Raises:
+        ImportError: rouge_score is not installed.
+    """
+
+    citation_text = "Lin, 2004. ROUGE: A Package for Automatic Evaluation of Summaries."
+
+    def __init__(self, *args, **kwargs):
+        if find_spec("rouge_score") is None:
+            raise ImportError("ROUGE needs rouge_score: pip install 'hf-scratch[demo]'.")
+        super().__init__(*args, **kwargs)
+
+    def _compute(self, predictions, references, use_stemmer: bool = False) -> dict:
+        """Compute ROUGE's F-measures, the mean over all summaries.
+
+        Args:
+            predictions: the summaries.
+            references: a list of references per summary; the best one counts.
+            use_stemmer: whether words that differ in their ending match.
+
+        Returns:
+            "rouge1" (words), "rouge2" (pairs of words), "rougeL" (the longest common subsequence) and "signature".
+        """
+        from rouge_score.rouge_scorer import RougeScorer
+
+        names = ("rouge1", "rouge2", "rougeL")
+        scorer = RougeScorer(names, use_stemmer=use_stemmer)
+        scores = [scorer.score_multi(*row) for row in zip(references, predictions, strict=True)]
+        means = {name: 100 * math.fsum(score[name].fmeasure for score in scores) / len(scores) for name in names}
+        stemmer = "yes" if use_stemmer else "no"
+        return {**means, "signature": f"f-measure|stemmer:{stemmer}|rouge_score:{version('rouge_score')}"}
 
 
 class BitsPerByte(evaluate.Metric):

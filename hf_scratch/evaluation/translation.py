@@ -1,5 +1,5 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Translate a test set and score the translations with BLEU and chrF."""
+"""Translate or summarise a test set, and score the outputs: translations with BLEU and chrF, summaries with ROUGE."""
 
 import time
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedModel
 
 from ..pipelines import TranslationPipeline
-from .metrics import ChrF, SacreBleu, compute_metric
+from .metrics import ChrF, Rouge, SacreBleu, compute_metric
 
 
 def evaluate_translation(
@@ -19,22 +19,25 @@ def evaluate_translation(
     references: Sequence[str],
     batch_size: int = 64,
     target_lang: str | None = None,
+    task: str = "translation",
     **generate_kwargs,
 ) -> tuple[dict, list[str]]:
-    """Translate `sources` and score the translations.
+    """Translate or summarise `sources`, and score the outputs.
 
     Args:
         model: an encoder-decoder.
         tokenizer: its tokenizer.
-        sources: the sentences to translate.
-        references: their translations.
+        sources: the texts to translate or summarise.
+        references: their translations or summaries.
         batch_size: sentences per batch.
         target_lang: the references' language, for Moses' rules. Default: the config's `target_lang`;
             otherwise "bleu_moses" is omitted.
+        task: "translation" or "summarization".
         generate_kwargs: passed to `generate()`, e.g. `num_beams` and `length_penalty`.
 
     Returns:
-        The scores of `score_translations` with "sentences" (their number) and "seconds", and the translations.
+        The scores of `score_translations` or `score_summaries` with "sentences" (the number of texts) and "seconds",
+        and the outputs.
     """
     translator = TranslationPipeline(model=model, tokenizer=tokenizer, device=model.device)
     start = time.perf_counter()
@@ -43,8 +46,11 @@ def evaluate_translation(
     for i, record in tqdm(translated, total=len(sources), desc="translating", unit=" sentences"):
         hypotheses[i] = record["translation_text"]
     seconds = time.perf_counter() - start
-    target_lang = target_lang or getattr(model.config, "target_lang", None)
-    scores = score_translations(hypotheses, references, target_lang)
+    if task == "summarization":
+        scores = score_summaries(hypotheses, references)
+    else:
+        target_lang = target_lang or getattr(model.config, "target_lang", None)
+        scores = score_translations(hypotheses, references, target_lang)
     return {**scores, "sentences": len(hypotheses), "seconds": seconds}, hypotheses
 
 
@@ -83,3 +89,18 @@ def score_translations(hypotheses: Sequence[str], references: Sequence[str], lan
         "chrf_signature": chrf["signature"],
         **moses,
     }
+
+
+def score_summaries(hypotheses: Sequence[str], references: Sequence[str]) -> dict:
+    """Compute ROUGE, 0 to 100.
+
+    Args:
+        hypotheses: the summaries to score.
+        references: one reference per summary.
+
+    Returns:
+        "rouge1", "rouge2" and "rougeL", and "rouge_signature".
+    """
+    result = compute_metric(Rouge(), hypotheses, [[reference] for reference in references])
+    signature = result.pop("signature")
+    return {**result, "rouge_signature": signature}

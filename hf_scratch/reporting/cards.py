@@ -50,10 +50,14 @@ import hf_scratch
 _TRANSLATION_METRICS = (
     ("validation", "bleu", "bleu", "BLEU, greedy", 1),
     ("validation", "exact_match", "exact_match", "exact matches [%], greedy", 100),
+    ("validation", "rougeL", "rouge", "ROUGE-L, greedy", 1),
     ("test", "bleu", "bleu", "BLEU, cased", 1),
     ("test", "bleu_lc", "bleu", "BLEU, lower-cased", 1),
     ("test", "bleu_moses", "bleu", "BLEU, lower-cased, Moses tokens", 1),
     ("test", "chrf", "chrf", "chrF", 1),
+    ("test", "rouge1", "rouge", "ROUGE-1", 1),
+    ("test", "rouge2", "rouge", "ROUGE-2", 1),
+    ("test", "rougeL", "rouge", "ROUGE-L", 1),
 )
 _LANGUAGE_MODEL_METRICS = tuple(
     (split, key, key, label, 1)
@@ -125,27 +129,28 @@ def write_translation_card(
         test: what `evaluate_translation` returned, or {}.
         cut: what `count_cut` returned for each split.
     """
-    names = {f"eval_{name}": name for name in ("loss", "bleu", "exact_match")}
+    names = {f"eval_{name}": name for name in ("loss", "bleu", "rougeL", "exact_match")}
     metrics = {"validation": {name: validation[key] for key, name in names.items() if key in validation}, "test": test}
     record = build_record(trainer, data_args, recipe, metrics, validation.get("weights", "trained"), cut)
     notes = ""
     if test:
-        scores = ("bleu", "bleu_lc", "bleu_moses", "chrf")
-        signatures = ", ".join(f"`{test[f'{name}_signature']}`" for name in scores if name in test)
+        signatures = ", ".join(f"`{value}`" for key, value in test.items() if key.endswith("_signature"))
         notes = (
-            f"Test translations by beam search with {data_args.num_beams} beams and length penalty "
-            f"{data_args.length_penalty}, on {test['sentences']} sentences. sacrebleu's signatures:\n"
-            f"{signatures}."
+            f"The test set's {test['sentences']} texts by beam search with {data_args.num_beams} beams and length "
+            f"penalty {data_args.length_penalty}. Signatures of the scores:\n{signatures}."
         )
     source, target = data_args.source_lang, data_args.target_lang
+    is_summary = data_args.task == "summarization"
+    does = "summarises texts" if is_summary else f"translates from `{source}` to `{target}`"
     folder = os.path.basename(require_output_dir(trainer.args))
     texts = {
-        "what": f"A Transformer (Vaswani et al. 2017) that translates from `{source}` to `{target}`.",
+        "what": f"A Transformer (Vaswani et al. 2017) that {does}.",
         "usage": "from transformers import pipeline\n\n"
         f'translator = pipeline("translation", model="{folder}")\ntranslator("...")',
     }
-    task = ("translation", "Translation")
-    _write(trainer, record, _TRANSLATION_METRICS, task, [source, target], texts, notes)
+    task = ("summarization", "Summarization") if is_summary else ("translation", "Translation")
+    languages = [] if is_summary else [source, target]
+    _write(trainer, record, _TRANSLATION_METRICS, task, languages, texts, notes)
 
 
 def write_language_model_card(
@@ -208,7 +213,7 @@ def _write(
         record: the run's record.
         metrics: which metrics the card shows, as in `_TRANSLATION_METRICS`.
         task: the Hub's id and name of the task.
-        languages: codes for the card's front matter.
+        languages: codes for the card's front matter; none if unknown.
         texts: the template's `what` and `usage`.
         notes: a paragraph below the results.
     """
@@ -227,7 +232,7 @@ def _write(
         pipeline_tag=task[0],
         tags=["hf_scratch", model.config.model_type],
         model_name=name,
-        language=languages,
+        language=languages or None,
         eval_results=[
             EvalResult(task[0], record["data"], record["data"], kind, value, metric_name=label, dataset_split=split)
             for label, kind, value, split in results

@@ -19,6 +19,7 @@ from ..tokenization import KINDS, target_size
 
 LONGEST_BLOCK = 2**20  # tokens; even the last row is padded to this length
 WORKERS_PER_CORE = 16  # of the data loader, at most
+TASKS = ("translation", "summarization")  # of an encoder-decoder
 DTYPES = ("float32", "bfloat16", "float16")
 
 
@@ -156,6 +157,10 @@ class DataArguments:
 class TranslationArguments(DataArguments):
     """The options of train_translation.py."""
 
+    task: str = field(
+        default="translation",
+        metadata={"help": "What the pairs are; summaries are scored with ROUGE.", "choices": list(TASKS)},
+    )
     source_lang: str | None = field(default=None, metadata={"help": "The source language's column, e.g. en."})
     target_lang: str | None = field(default=None, metadata={"help": "The target language's column, e.g. de."})
     max_source_length: int = field(default=128, metadata={"help": "Sources are cut to this many tokens."})

@@ -64,14 +64,14 @@ def language_model_figures(folder: Path, dataset: str) -> dict[str, str]:
     chosen = choose(settings, validation_stories["repetition"])
     if {name: chosen[name] for name in samples["chosen"]} != samples["chosen"]:
         raise ValueError(
-            f"stories.json was sampled with {samples['chosen']}, but its measurements select temperature "
-            f"{chosen['temperature']} and top-p {chosen['top_p']}. Publish the model again."
+            f"stories.json was sampled with {samples['chosen']}, but its measurements select "
+            f"{ {name: chosen[name] for name in samples['chosen']} }. Publish the model again."
         )
     names = ("bits_per_byte", "repetition", "words")
-    lines = [[s["temperature"], s["top_p"], *(s[name] for name in names)] for s in settings]
+    lines = [[setting[name] for name in (*samples["chosen"], *names)] for setting in settings]
     everything = [story for sample in samples["stories"] for story in sample]
     stories = measure(wide, tokenizer, everything)
-    lines.append(["**validation stories**", "", *(validation_stories[name] for name in names)])
+    lines.append(["**validation stories**", "", "", *(validation_stories[name] for name in names)])
 
     # words and punctuation marks: a vocabulary of words needs at least this many tokens
     pieces = sum(len(re.findall(r"\w+|[^\w\s]", text)) + 1 for text in texts)
@@ -100,9 +100,12 @@ def language_model_figures(folder: Path, dataset: str) -> dict[str, str]:
         "like_stock": f"{bits_per_byte(like_stock):.3f}",
         "like_stock_time": format_time(like_stock),
         "runs": format_table(["run", "recipe", "changes", "parameters", "updates", "time", "bits per byte"], rows),
-        "sampling": format_table(["temperature", "top-p", "bits per byte", "repeated 4-grams [%]", "words"], lines),
+        "sampling": format_table(
+            ["temperature", "top-p", "top-k", "bits per byte", "repeated 4-grams [%]", "words"], lines
+        ),
         "temperature": str(chosen["temperature"]),
         "top_p": str(chosen["top_p"]),
+        "top_k": str(chosen["top_k"]),
         "repetition": f"{stories['repetition']:.2f}",
         "repetition_validation": f"{validation_stories['repetition']:.2f}",
         "stories": _quote(samples),

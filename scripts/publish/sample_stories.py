@@ -1,5 +1,5 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Sample stories with several temperatures and top-p values, then more stories with the best of these settings."""
+"""Sample stories with several temperatures, top-p and top-k values, then more stories with the best setting."""
 
 import json
 from pathlib import Path
@@ -33,18 +33,17 @@ PROMPTS = (
     "The moon was very bright that night.",
 )
 TEMPERATURES = (0.4, 0.6, 0.8, 1.0)
-TOP_PS = (0.8, 0.9, 1.0)
+CUTS = ({"top_p": 0.8}, {"top_p": 0.9}, {"top_k": 10}, {"top_k": 40}, {})  # the last one cuts nothing
+SETTINGS = [{"temperature": t, "top_p": 1.0, "top_k": 0, **cut} for t in TEMPERATURES for cut in CUTS]
 
 
 @torch.no_grad()
-def continue_prompts(model, tokenizer, temperature: float, top_p: float, seed: int) -> list[str]:
-    """Sample one story per prompt, to its end token or the model's longest input."""
+def continue_prompts(model, tokenizer, setting: dict, seed: int) -> list[str]:
+    """Sample one story per prompt with one of `SETTINGS`, to its end token or the model's longest input."""
     torch.manual_seed(seed)
     inputs = tokenizer(list(PROMPTS), return_tensors="pt", padding=True)
     longest = model.config.max_position_embeddings
-    output = model.generate(
-        **inputs, do_sample=True, temperature=temperature, top_p=top_p, top_k=0, max_length=longest
-    )
+    output = model.generate(**inputs, **setting, do_sample=True, max_length=longest)
     return tokenizer.batch_decode(output, skip_special_tokens=True)
 
 
@@ -88,18 +87,17 @@ def sample_stories(folder: Path, texts: list[str]) -> None:
         texts: the validation stories; the chosen setting may repeat itself no more than they do.
     """
     model, tokenizer = AutoModelForCausalLM.from_pretrained(folder).eval(), load_tokenizer(folder)
-    settings = []
-    for temperature in TEMPERATURES:
-        for top_p in TOP_PS:
-            sampled = continue_prompts(model, tokenizer, temperature, top_p, seed=0)
-            figures = measure(model, tokenizer, sampled)
-            settings.append({"temperature": temperature, "top_p": top_p, "texts": sampled, **figures})
-            print(f"temperature {temperature}, top-p {top_p}: {figures}")
-    best = choose(settings, repetition(texts))
-    chosen = {name: best[name] for name in ("temperature", "top_p")}
-    stories = [continue_prompts(model, tokenizer, **chosen, seed=seed) for seed in (1, 2, 3)]
-    settings = [{name: setting[name] for name in ("temperature", "top_p", "texts")} for setting in settings]
+    measured = []
+    for setting in SETTINGS:
+        sampled = continue_prompts(model, tokenizer, setting, seed=0)
+        figures = measure(model, tokenizer, sampled)
+        measured.append({**setting, "texts": sampled, **figures})
+        print(f"{setting}: {figures}")
+    best = choose(measured, repetition(texts))
+    chosen = {name: best[name] for name in SETTINGS[0]}
+    stories = [continue_prompts(model, tokenizer, chosen, seed=seed) for seed in (1, 2, 3)]
+    settings = [{name: setting[name] for name in (*chosen, "texts")} for setting in measured]
     result = {"prompts": PROMPTS, "settings": settings, "chosen": chosen, "stories": stories}
     (folder / "stories.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     config = model.generation_config.to_dict()
-    GenerationConfig(**{**config, **chosen, "do_sample": True, "top_k": 0}).save_pretrained(folder)
+    GenerationConfig(**{**config, **chosen, "do_sample": True}).save_pretrained(folder)
