@@ -15,12 +15,13 @@ from hf_scratch.data.texts import take_texts
 from hf_scratch.errors import command, preparation
 from hf_scratch.evaluation.arguments import EvaluationArguments, load_for_evaluation, report
 from hf_scratch.evaluation.language_modeling import (
-    check_answers,
     check_encoder,
     choose_windows,
+    count_answer_tokens,
     evaluate_answers,
     evaluate_language_model,
     evaluate_masked_language_model,
+    find_questions,
 )
 from hf_scratch.tokenization import report_unknown
 from hf_scratch.training.arguments import check_at_least
@@ -67,8 +68,13 @@ def main():
             choose_windows(model.config, args.block_size, args.stride)
         else:
             check_encoder(model.config)
-        if args.answer_after is not None:
-            check_answers(rows["text"], args.answer_after, args.test_file)
+        questions = None
+        if args.prompt_column is not None:
+            questions = rows["prompt"]
+        elif args.answer_after is not None:
+            questions = find_questions(rows["text"], args.answer_after, args.test_file)
+        if questions is not None:
+            count_answer_tokens(model.config, tokenizer, questions, rows["text"], args.test_file)
     report_unknown(tokenizer, rows["text"], args.test_file)
     if args.mlm_probability is not None:
         share, rows_per_batch = args.mlm_probability, args.batch_size
@@ -77,10 +83,8 @@ def main():
         )
         return
     result = evaluate_language_model(model, tokenizer, rows["text"], args.batch_size, args.block_size, args.stride)
-    if args.prompt_column is not None:
-        result |= evaluate_answers(model, tokenizer, rows["text"], prompts=rows["prompt"])
-    elif args.answer_after is not None:
-        result |= evaluate_answers(model, tokenizer, rows["text"], args.answer_after)
+    if questions is not None:
+        result |= evaluate_answers(model, tokenizer, rows["text"], prompts=questions)
     report(result, args.json)
 
 

@@ -16,11 +16,12 @@ from hf_scratch.data.masking import MaskingCollator, split_texts
 from hf_scratch.data.texts import pack_texts, take_texts
 from hf_scratch.errors import command, preparation
 from hf_scratch.evaluation.language_modeling import (
-    check_answers,
     check_encoder,
+    count_answer_tokens,
     evaluate_answers,
     evaluate_language_model,
     evaluate_masked_language_model,
+    find_questions,
     sample_text,
 )
 from hf_scratch.reporting.batches import format_training_batch
@@ -42,7 +43,7 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
     """Make the trainer.
 
     Returns:
-        The trainer, and the texts of each split.
+        The trainer, the texts of each split, and the questions of the splits whose answers are counted.
     """
     with args.main_process_first(desc="data"):
         splits = load_from_arguments(data_args, model_args.cache_dir)
@@ -52,9 +53,7 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
         }
     check_validation_data(args, splits)
     check_average(args, data_args.average_checkpoints)
-    if data_args.answer_after is not None:
-        for name in texts.keys() & {"validation", "test"}:
-            check_answers(texts[name]["text"], data_args.answer_after, describe_split(data_args, name))
+    questions = take_questions(texts, data_args)
 
     block_size = data_args.block_size
     tokenizer = choose_tokenizer(model_args, checkpoint, texts["train"]["text"], "bpe", block_size, add_eos=False)
@@ -82,6 +81,8 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
             f"`block_size` is {block_size}, but the model has {longest} positions (`max_position_embeddings`). Lower "
             "the former, or raise the latter."
         )
+    for name, prompts in questions.items():
+        count_answer_tokens(model.config, tokenizer, prompts, texts[name]["text"], describe_split(data_args, name))
     workers = data_args.preprocessing_num_workers
     with args.main_process_first(desc="packing"):
         packed = {
@@ -118,10 +119,23 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
         r_drop_alpha=data_args.r_drop_alpha,
         callbacks=stopping_callbacks(data_args, args),
     )
-    return trainer, texts
+    return trainer, texts, questions
 
 
-def train(trainer: LanguageModelTrainer, texts: dict, data_args, recipe: str, checkpoint: str | None):
+def take_questions(texts: dict, data_args) -> dict:
+    """Return the questions of the splits that are scored, if the texts are questions and answers."""
+    splits = [name for name in ("validation", "test") if name in texts]
+    if data_args.prompt_column is not None:
+        return {name: texts[name]["prompt"] for name in splits}
+    if data_args.answer_after is not None:
+        separator = data_args.answer_after
+        return {
+            name: find_questions(texts[name]["text"], separator, describe_split(data_args, name)) for name in splits
+        }
+    return {}
+
+
+def train(trainer: LanguageModelTrainer, texts: dict, questions: dict, data_args, recipe: str, checkpoint: str | None):
     """Train, choose the weights, save and score them, and write the card."""
     args, tokenizer = trainer.args, trainer.processing_class
     result = trainer.train(resume_from_checkpoint=checkpoint)
@@ -148,10 +162,8 @@ def train(trainer: LanguageModelTrainer, texts: dict, data_args, recipe: str, ch
                     )
                 else:
                     results[name] = evaluate_language_model(saved, tokenizer, rows)
-                if data_args.prompt_column is not None:
-                    results[name] |= evaluate_answers(saved, tokenizer, rows, prompts=texts[name]["prompt"])
-                elif data_args.answer_after is not None:
-                    results[name] |= evaluate_answers(saved, tokenizer, rows, data_args.answer_after)
+                if name in questions:
+                    results[name] |= evaluate_answers(saved, tokenizer, rows, prompts=questions[name])
                 trainer.log_metrics(name, results[name])
                 trainer.save_metrics(name, results[name])
         validation = {**results.get("validation", {}), **weights}
@@ -169,7 +181,7 @@ def main():
         )
     with open_run(args) as checkpoint:
         with preparation():
-            trainer, texts = prepare(model_args, data_args, args, config_overrides, checkpoint)
+            trainer, texts, questions = prepare(model_args, data_args, args, config_overrides, checkpoint)
         if data_args.show_batch:
             batch = format_training_batch(trainer)
             if args.should_save:  # one process prints
@@ -179,7 +191,7 @@ def main():
             with preparation():
                 sample = sample_text(trainer.model, trainer.processing_class, data_args.sample_prompt)
             print(f"Before training: {sample}")
-        train(trainer, texts, data_args, recipe, checkpoint)
+        train(trainer, texts, questions, data_args, recipe, checkpoint)
 
 
 if __name__ == "__main__":

@@ -125,6 +125,12 @@ TABLE = [
     (WRITE + "--per_device_train_batch_size 0", "`per_device_train_batch_size` must be 1 or more"),
     (WRITE + "--max_minutes 0", "`max_minutes` must be above 0"),
     (WRITE + "--answer_after =", "`answer_after` is '=', which is not in row 0"),
+    (WRITE + "--answer_after and --block_size 5", "but the model has 5 positions. Raise `block_size`, or shorten"),
+    (WRITE + "--do_predict true", "`do_predict` is not used: a test split is always scored at the end"),
+    (
+        WRITE + '--lr_scheduler_type polynomial --lr_scheduler_kwargs {{"lr_end":0.01}} --learning_rate 0.002',
+        "`lr_scheduler_type` polynomial: lr_end (0.01) must be smaller than initial lr (0.002)",
+    ),
     (
         WRITE + "--block_size 64 --config_overrides max_position_embeddings=32",
         "`block_size` is 64, but the model has 32",

@@ -64,6 +64,20 @@ def test_the_masks_follow_from_the_rows(tokenizer):
     assert not torch.equal(first["labels"], other["labels"].flip(0))
 
 
+def test_a_batch_has_a_masked_token_though_masks_are_rare(tokenizer):
+    rows = split_texts(ROWS, tokenizer, 40).to_list()
+    collate = MaskingCollator(tokenizer, mlm_probability=1e-9)
+    batch, again = collate(rows[:2]), collate(rows[:2])
+    assert torch.equal(batch["labels"], again["labels"])
+    ((row, column),) = (batch["labels"] != -100).nonzero().tolist()
+    assert batch["input_ids"][row, column] == tokenizer.mask_token_id
+    assert batch["labels"][row, column] == rows[row]["input_ids"][column]
+    empty = collate([{"input_ids": [tokenizer.bos_token_id, tokenizer.eos_token_id]}])
+    assert (empty["labels"] == -100).all()
+    with pytest.raises(ValueError, match="There is no token to mask: all texts are empty"):
+        evaluate_masked_language_model(make_encoder(tokenizer), tokenizer, Dataset.from_dict({"text": [""]}))
+
+
 @pytest.mark.parametrize("skip_logits", [False, True])
 def test_the_loss_is_the_mean_over_masked_tokens_where_they_stand(tokenizer, skip_logits):
     model = make_encoder(tokenizer)

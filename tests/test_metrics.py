@@ -6,6 +6,7 @@ import pytest
 import torch
 from conftest import make_gpt
 
+from hf_scratch import ScratchGPTConfig
 from hf_scratch.evaluation import metrics
 from hf_scratch.evaluation.language_modeling import evaluate_answers, evaluate_language_model
 from hf_scratch.evaluation.metrics import BitsPerByte, ChrF, Rouge, SacreBleu
@@ -113,6 +114,7 @@ class Oracle:
     """Answers "a+b=" by the sum, but for 7+7."""
 
     device = torch.device("cpu")
+    config = ScratchGPTConfig(max_position_embeddings=9)
 
     def __init__(self, tokenizer):
         self.tokenizer = tokenizer
@@ -140,3 +142,5 @@ def test_answers_are_right_to_the_last_character():
     assert evaluate_answers(Oracle(tokenizer), tokenizer, texts, batch_size=3, prompts=prompts) == result
     with pytest.raises(ValueError, match="answer_after"):
         evaluate_answers(Oracle(tokenizer), tokenizer, ["1+2"], "=")
+    with pytest.raises(ValueError, match="has 7 tokens and the longest answer 3, but the model has 9 positions"):
+        evaluate_answers(Oracle(tokenizer), tokenizer, ["10+10=20"], "=")

@@ -87,6 +87,10 @@ def test_other_seeds_and_rates_are_named(make_trainer, caplog):  # noqa: F811
     make_trainer(max_steps=1, seed=7, learning_rate=1.0, adam_beta2=0.9).check_same_run(checkpoint)
     assert "with `seed` 42, and this run has 7. From here on, the order of the rows is another one" in caplog.text
     assert "with `learning_rate` 5e-05, and this run has 1.0. The checkpoint's value stays in use" in caplog.text
+    assert "max_grad_norm" not in caplog.text
+    make_trainer(max_steps=1, max_grad_norm=9.0, lr_scheduler_kwargs={"a": 1}).check_same_run(checkpoint)
+    assert "with `max_grad_norm` 1.0, and this run has 9.0. The new value is used from here on." in caplog.text
+    assert "with `lr_scheduler_kwargs` None, and this run has {'a': 1}. The learning rate may be" in caplog.text
     assert "with `adam_beta2` 0.999, and this run has 0.9. The checkpoint's value stays in use" in caplog.text
 
 

@@ -365,3 +365,66 @@ def test_signals_are_given_back_after_an_error(make_trainer):  # noqa: F811
     with pytest.raises(InterruptedError):
         trainer.train()
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_the_average_of_a_run_that_went_on_in_another_folder_is_the_same(make_trainer, tmp_path):  # noqa: F811
+    settings = {"save_strategy": "steps", "save_steps": 1}
+    whole = train_in(tmp_path / "whole", make_trainer, **settings)
+    evaluate_and_select_weights(whole, 4)
+    resumed = make_trainer(**{**SETTINGS, **settings})
+    resumed.args.output_dir = str(tmp_path / "elsewhere")
+    resumed.train(resume_from_checkpoint=str(tmp_path / "whole" / "checkpoint-4"))
+    folders = last_checkpoints(resumed.args.output_dir, 4, 6, None, resumed.resumed_from)
+    assert [Path(folder).name for folder in folders] == [f"checkpoint-{step}" for step in (3, 4, 5, 6)]
+    evaluate_and_select_weights(resumed, 4)
+    assert all(map(torch.equal, weights_of(whole.model), weights_of(resumed.model)))
+
+
+def test_train_itself_checks_the_checkpoint(make_trainer, tmp_path):  # noqa: F811
+    settings = {**SETTINGS, "save_strategy": "steps", "save_steps": 2}
+    trainer = make_trainer(**settings)
+    trainer.args.output_dir = str(tmp_path / "run")
+    with pytest.raises(UserError, match="There is no whole checkpoint"):
+        trainer.train(resume_from_checkpoint=True)
+    trainer.train()
+    weights = tmp_path / "run" / "checkpoint-6" / "model.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+    with pytest.raises(UserError, match=r"model\.safetensors is not what was saved"):
+        trainer.train(resume_from_checkpoint=str(weights.parent))
+    trainer.train(resume_from_checkpoint=True)
+    assert Path(trainer.resumed_from).name == "checkpoint-4"
+    trainer.train_dataset = trainer.train_dataset.select([1, 0, 2, 3])
+    with pytest.raises(UserError, match="was saved with other training data"):
+        trainer.train(resume_from_checkpoint=True)
+
+
+def test_rows_that_are_made_on_the_fly_do_not_hinder(make_trainer, tmp_path):  # noqa: F811
+    def shake(rows):
+        noise = [int(torch.randint(5, 20, ())) for _ in rows["input_ids"]]
+        ids = [[noise, *ids[1:]] for ids, noise in zip(rows["input_ids"], noise, strict=True)]
+        return {**rows, "input_ids": ids}
+
+    def train(folder, *callbacks, save_steps, **kwargs):
+        settings = {**SETTINGS, "save_strategy": "steps", "save_steps": save_steps, "remove_unused_columns": False}
+        trainer = make_trainer(callbacks=list(callbacks), **settings)
+        names = [name for name in trainer.train_dataset.column_names if name != "length"]
+        trainer.train_dataset = trainer.train_dataset.select_columns(names).with_transform(shake)
+        trainer.args.output_dir = str(folder)
+        trainer.train(**kwargs)
+        return weights_of(trainer.model)
+
+    whole = train(tmp_path / "whole", save_steps=100)
+    assert all(map(torch.equal, whole, train(tmp_path / "often", save_steps=1)))
+    with pytest.raises(InterruptedError):
+        train(tmp_path / "run", Crash(4), save_steps=4)  # the second epoch's end
+    assert all(map(torch.equal, whole, train(tmp_path / "run", save_steps=4, resume_from_checkpoint=True)))
+
+
+def test_a_named_checkpoint_may_be_a_link(tmp_path):
+    checkpoint = make_checkpoint(tmp_path / "elsewhere", 3)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "checkpoint-3").symlink_to(checkpoint)
+    wanted = str(tmp_path / "run" / "checkpoint-3")
+    assert choose_checkpoint(arguments(tmp_path / "run", wanted)) == wanted

@@ -141,6 +141,7 @@ def test_a_checkpoint_with_code_in_it_is_refused(make_trainer, capsys):  # noqa:
     trainer.train()
     first = whole_checkpoints(trainer.args.output_dir)[0]
     torch.save(Payload(), first / "optimizer.pt")
+    write_manifest(first)
     other = make_trainer(max_steps=2)
     other.args.output_dir += "-2"
     with pytest.raises(UserError, match="a pickle that holds more than tensors") as caught, open_run(other.args):

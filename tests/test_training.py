@@ -10,6 +10,7 @@ from torch.distributed.fsdp import fully_shard
 from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainingArguments
 
 from hf_scratch.data.pairs import PairsWithBPEDropout, tokenize_pairs
+from hf_scratch.manifest import write_manifest
 from hf_scratch.reporting.cards import write_translation_card
 from hf_scratch.reporting.plots import plot_attention, plot_learning_curve, plot_positional_encoding
 from hf_scratch.training.arguments import DataArguments
@@ -51,6 +52,19 @@ def make_trainer(tmp_path, joint_tokenizer):
         )  # fmt: skip
 
     return make
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"train_sampling_strategy": "group_by_length"},
+        {"dataloader_drop_last": True},
+        {"accelerator_config": {"dispatch_batches": True}},
+    ],
+)
+def test_a_token_budget_does_not_overrule_an_option_silently(make_trainer, option):
+    with pytest.raises(ValueError, match="`max_tokens_per_batch` does not go together with"):
+        make_trainer(budget=12, **option)
 
 
 def test_a_token_budget_bounds_each_batch(make_trainer):
@@ -144,6 +158,34 @@ def one_process_group(tmp_path):
     torch.distributed.destroy_process_group()
 
 
+def test_evaluation_in_bfloat16_does_not_round_the_weights(make_trainer):
+    trainer = make_trainer(max_steps=3, save_strategy="steps", save_steps=1, bf16_full_eval=True)
+    trainer.train()
+    before = {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}
+    assert evaluate_and_select_weights(trainer, 3)["weights"] == "trained"
+    after = trainer.model.state_dict()
+    assert all(torch.equal(before[name], tensor) and tensor.dtype == torch.float32 for name, tensor in after.items())
+    assert trainer.args.bf16_full_eval
+
+
+def test_what_cannot_be_averaged_is_named(make_trainer, tmp_path, caplog):
+    trainer = make_trainer(max_steps=2, save_strategy="steps", save_steps=1)
+    trainer.train()
+    assert evaluate_and_select_weights(trainer, 9)["weights"] in ("trained", "averaged over 2 checkpoints")
+    assert "There are 2 checkpoints to average, not 9." in caplog.text
+    for folder in last_checkpoints(trainer.args.output_dir, 2):
+        Path(folder, "manifest.json").write_text('{"files": {}}')
+        Path(folder, "model.safetensors").unlink()
+    with pytest.raises(ValueError, match=r"has no model\.safetensors: only whole models in one file"):
+        evaluate_and_select_weights(trainer, 2)
+    trainer.state.log_history = []
+    trainer.eval_dataset = {"a": trainer.eval_dataset, "b": trainer.eval_dataset}
+    with pytest.raises(
+        ValueError, match="An average is chosen by `eval_loss`, but the evaluation has only eval_a_loss"
+    ):
+        evaluate_and_select_weights(trainer, 2)
+
+
 def test_an_average_is_loaded_into_a_model_sharded_by_fsdp2(one_process_group, tmp_path):
     for name, step in (("a", 0.0), ("b", 1.0)):
         model = make_transformer()
@@ -218,7 +260,7 @@ def test_the_card_states_what_was_done(make_trainer):
 
     class Arguments:
         dataset_name, train_file = "embedded:numbers", None
-        source_lang, target_lang, num_beams, length_penalty = "en", "de", 4, 1.0
+        task, source_lang, target_lang, num_beams, length_penalty = "translation", "en", "de", 4, 1.0
 
     test = {
         "bleu": 12.345, "bleu_lc": 13.0, "bleu_moses": 14.0, "chrf": 30.0, "sentences": 9,
@@ -254,6 +296,7 @@ def test_a_resumed_runs_clock_goes_on(make_trainer):
     state = json.loads((folder / "trainer_state.json").read_text(encoding="utf-8"))
     state["log_history"][-1]["minutes"] = 60.0
     (folder / "trainer_state.json").write_text(json.dumps(state), encoding="utf-8")
+    write_manifest(folder)
     resumed = make_trainer(max_steps=2)
     resumed.train(resume_from_checkpoint=str(folder))
     minutes = [entry["minutes"] for entry in resumed.state.log_history]

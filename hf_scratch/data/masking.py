@@ -51,7 +51,8 @@ def split_texts(
 class MaskingCollator(DataCollatorForLanguageModeling):
     """Pads rows to a batch and masks some tokens, as transformers' collator does, for a model that shifts no labels.
 
-    A masked token is `<mask>` in 8 of 10 cases, a random token in 1, and unchanged in 1. It alone has a label.
+    A masked token is `<mask>` in 8 of 10 cases, a random token in 1, and unchanged in 1. It alone has a label. At
+    least one token of a batch is masked, unless all are special tokens.
 
     The masks follow from the batch's rows. So an evaluation masks the same tokens each time, a resumed run those of
     an uninterrupted one, and each epoch of training others, since it has other batches.
@@ -72,4 +73,15 @@ class MaskingCollator(DataCollatorForLanguageModeling):
         mask = pad_sequence([torch.ones_like(ids) for ids in lists], batch_first=True)
         self.generator = torch.Generator().manual_seed(zlib.crc32(input_ids.numpy().tobytes()))
         input_ids, labels = self.torch_mask_tokens(input_ids)
+        if (labels == -100).all():
+            self._mask_one(input_ids, labels)
         return {"input_ids": input_ids, "attention_mask": mask, "labels": labels, "shift_labels": labels}
+
+    def _mask_one(self, input_ids: torch.Tensor, labels: torch.Tensor) -> None:
+        """Mask a token in place, where chance has masked none: a batch without labels has no loss."""
+        special = [self.tokenizer.get_special_tokens_mask(row, None, True) for row in input_ids.tolist()]
+        places = (torch.tensor(special) == 0).nonzero()
+        if len(places):
+            row, column = places[torch.randint(len(places), (), generator=self.generator)]
+            labels[row, column] = input_ids[row, column]
+            input_ids[row, column] = self.tokenizer.mask_token_id

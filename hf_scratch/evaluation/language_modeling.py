@@ -139,7 +139,8 @@ def evaluate_masked_language_model(
         prediction is right, 0 to 1), "tokens" (the masked ones) and "seconds".
 
     Raises:
-        ValueError: the model is causal, `block_size` is larger than its positions, or the tokenizer has no mask token.
+        ValueError: the model is causal, `block_size` is larger than its positions, the tokenizer has no mask token, or
+            there is no token to mask.
     """
     check_encoder(model.config)
     longest = model.config.max_position_embeddings
@@ -160,6 +161,8 @@ def evaluate_masked_language_model(
         nats += torch.nn.functional.cross_entropy(logits, targets, reduction="sum").item()
         right += (logits.argmax(-1) == targets).sum().item()
         tokens += len(targets)
+    if not tokens:
+        raise ValueError("There is no token to mask: all texts are empty.")
     loss = nats / tokens
     figures = {"loss": loss, "perplexity": math.exp(loss), "masked_accuracy": right / tokens, "tokens": tokens}
     return figures | {"seconds": time.perf_counter() - start}
@@ -171,16 +174,16 @@ def check_encoder(config) -> None:
         raise ValueError("`mlm_probability` needs an encoder: set `is_causal=false` in `config_overrides`.")
 
 
-def check_answers(texts: Sequence[str], separator: str, name: str = "the texts") -> None:
-    """Check that each text has the separator of question and answer.
+def find_questions(texts: Sequence[str], separator: str, name: str = "the texts") -> list[str]:
+    """Return the beginning of each text, up to and with the first `separator`.
 
     Args:
-        texts: the texts.
-        separator: the separator.
+        texts: each a question and its answer.
+        separator: ends the question.
         name: what the error calls the texts.
 
     Raises:
-        ValueError: naming the first text without it.
+        ValueError: naming the first text without the separator.
     """
     without = next((i for i, text in enumerate(texts) if separator not in text), None)
     if without is not None:
@@ -188,6 +191,38 @@ def check_answers(texts: Sequence[str], separator: str, name: str = "the texts")
             f"`answer_after` is {separator!r}, which is not in row {without}, counted from 0, of {name}: "
             f"{texts[without][:80]!r}."
         )
+    return [text[: text.index(separator) + len(separator)] for text in texts]
+
+
+def count_answer_tokens(
+    config, tokenizer, questions: Sequence[str], texts: Sequence[str], name: str = "the texts"
+) -> int:
+    """Count the tokens of the longest answer, with its end token, and check that answers fit the model.
+
+    Args:
+        config: the model's config.
+        tokenizer: encodes a question as `<s> question`.
+        questions: the beginnings of the texts.
+        texts: each a question and its answer.
+        name: what the error calls the texts.
+
+    Raises:
+        ValueError: the tokenizer has no end token, or the longest question and the longest answer together, which may
+            meet in a batch, need more than the model's positions.
+    """
+    if tokenizer.eos_token_id is None:
+        raise ValueError("Answers end with an end token, and the tokenizer has none. Set its `eos_token`.")
+    answers = [text[len(question) :] for question, text in zip(questions, texts, strict=True)]
+    longest_question = max(map(len, tokenizer(list(questions), verbose=False)["input_ids"]))
+    encoded = tokenizer(answers, add_special_tokens=False, verbose=False)["input_ids"]
+    longest_answer = max(map(len, encoded)) + 1
+    positions = config.max_position_embeddings
+    if longest_question + longest_answer > positions:
+        raise ValueError(
+            f"The longest question of {name} has {longest_question} tokens and the longest answer {longest_answer}, "
+            f"but the model has {positions} positions. Raise `block_size`, or shorten or remove them."
+        )
+    return longest_answer
 
 
 @torch.inference_mode()
@@ -213,24 +248,19 @@ def evaluate_answers(
         "accuracy" (the share of right answers, 0 to 1) and "answers" (their number).
 
     Raises:
-        ValueError: neither `separator` nor `prompts` is given, a text has no separator, or the tokenizer has no end
-            token.
+        ValueError: neither `separator` nor `prompts` is given, a text has no separator; or see `count_answer_tokens`.
     """
-    if tokenizer.eos_token_id is None:
-        raise ValueError("Answers end with an end token, and the tokenizer has none. Set its `eos_token`.")
     if prompts is None:
         if separator is None:
             raise ValueError("`separator` or `prompts` must be given: one of them says where answers begin.")
-        check_answers(texts, separator)
-        prompts = [text[: text.index(separator) + len(separator)] for text in texts]
+        prompts = find_questions(texts, separator)
     questions = list(prompts)
+    max_new_tokens = count_answer_tokens(model.config, tokenizer, questions, texts)
     model.eval()
     right = 0
     for begin in tqdm(range(0, len(texts), batch_size), desc="answering", unit=" batches"):
         rows = slice(begin, begin + batch_size)
         inputs = tokenizer(questions[rows], padding=True, padding_side="left", return_tensors="pt").to(model.device)
-        longest = max(len(ids) for ids in tokenizer(list(texts[rows]))["input_ids"])
-        max_new_tokens = longest - inputs["input_ids"].shape[1] + 1
         # models with a head have `generate`, which PreTrainedModel does not annotate
         output = model.generate(**inputs, do_sample=False, max_new_tokens=max_new_tokens)  # ty: ignore[not-callable]
         decoded = tokenizer.batch_decode(output, skip_special_tokens=True)

@@ -270,6 +270,11 @@ def check_training_arguments(args: TrainingArguments) -> None:
     for name in ("logging", "eval", "save"):
         if getattr(args, f"{name}_strategy") == "steps" and not getattr(args, f"{name}_steps") > 0:
             raise ValueError(f"`{name}_steps` must be above 0, got {getattr(args, f'{name}_steps')}.")
+    if args.do_predict:
+        raise ValueError(
+            "`do_predict` is not used: a test split is always scored at the end. Leave it out; the evaluation scripts "
+            "score a model without training it."
+        )
     if args.max_steps <= 0 and args.num_train_epochs == 0:
         raise ValueError("There is nothing to train: `num_train_epochs` is 0.")
     for name in ("adam_beta1", "adam_beta2", "label_smoothing_factor"):
@@ -286,7 +291,7 @@ def check_training_arguments(args: TrainingArguments) -> None:
     try:
         get_scheduler(
             args.lr_scheduler_type,
-            torch.optim.SGD([torch.zeros(1)], lr=1.0),
+            torch.optim.SGD([torch.zeros(1)], lr=args.learning_rate),
             num_warmup_steps=1,
             num_training_steps=10,
             scheduler_specific_kwargs=args.lr_scheduler_kwargs,

@@ -30,13 +30,17 @@ def average_checkpoints(folders: Sequence[str | Path]) -> dict[str, torch.Tensor
         The mean of each weight, under its name and in its dtype.
 
     Raises:
-        ValueError: there is no folder, or two folders hold weights of different names.
+        ValueError: there is no folder, one has no `model.safetensors` (an adapter, or a sharded model), or two hold
+            weights of different names.
     """
     if not folders:
         raise ValueError("There are no checkpoints to average.")
     mean: dict[str, torch.Tensor] = {}
     for folder in folders:
-        state = load_file(os.path.join(folder, "model.safetensors"))
+        weights = os.path.join(folder, "model.safetensors")
+        if not os.path.isfile(weights):
+            raise ValueError(f"{folder} has no model.safetensors: only whole models in one file can be averaged.")
+        state = load_file(weights)
         if mean and state.keys() != mean.keys():
             different = ", ".join(sorted(state.keys() ^ mean.keys())[:5])
             raise ValueError(f"{folder} and {folders[0]} do not hold the same weights; they differ in {different}.")
@@ -75,7 +79,11 @@ def save_final_model(trainer: Trainer) -> None:
 
 
 def last_checkpoints(
-    output_dir: str, count: int, up_to: int | None = None, early_step: int | None = None
+    output_dir: str,
+    count: int,
+    up_to: int | None = None,
+    early_step: int | None = None,
+    resumed_from: str | Path | None = None,
 ) -> list[str]:
     """Return the folders of the last `count` whole checkpoints, oldest first.
 
@@ -85,8 +93,14 @@ def last_checkpoints(
         up_to: the latest update that counts. Default: no limit.
         early_step: the update whose checkpoint counts although it is early. Other early checkpoints do not count, as
             a run that was not stopped has none.
+        resumed_from: the checkpoint that the run was resumed from. If it is in another folder, that folder's
+            checkpoints up to this one count too.
     """
-    steps = {folder: step_of(folder) for folder in whole_checkpoints(output_dir)}
+    found = whole_checkpoints(output_dir)
+    if resumed_from is not None and Path(resumed_from).absolute().parent.resolve() != Path(output_dir).resolve():
+        before, last = whole_checkpoints(Path(resumed_from).parent), step_of(resumed_from)
+        found = [folder for folder in before if step_of(folder) <= last] + found
+    steps = {folder: step_of(folder) for folder in found}
     folders = [
         str(folder)
         for folder, step in steps.items()
@@ -98,7 +112,8 @@ def last_checkpoints(
 def evaluate_and_select_weights(trainer: Trainer, num_checkpoints: int) -> dict:
     """Keep the average of the last checkpoints in the model if its validation loss is lower than the trained weights'.
 
-    The loss decides, because greedy BLEU on a thousand sentences is too noisy.
+    The loss decides, because greedy BLEU on a thousand sentences is too noisy. It is computed as in training, in the
+    weights' own dtype, whatever `bf16_full_eval` and `fp16_full_eval` say: they would round the model's weights.
 
     Args:
         trainer: after `train()`; its model holds the last weights, or the best with `load_best_model_at_end`.
@@ -107,25 +122,44 @@ def evaluate_and_select_weights(trainer: Trainer, num_checkpoints: int) -> dict:
     Returns:
         The evaluation of the weights that were kept, with "weights": "trained", or e.g. "averaged over 10
         checkpoints".
+
+    Raises:
+        ValueError: the evaluation has no "eval_loss", for example of several evaluation sets; or a checkpoint cannot
+            be averaged (see `average_checkpoints`).
     """
-    trained = _evaluation_of_training(trainer) or trainer.evaluate()
+    trained = _evaluation_of_training(trainer) or _evaluate(trainer)
+    if num_checkpoints > 1 and "eval_loss" not in trained:
+        raise ValueError(f"An average is chosen by `eval_loss`, but the evaluation has only {', '.join(trained)}.")
     step = trainer.state.global_step
     output_dir, early_step = require_output_dir(trainer.args), step if _is_time_up(trainer) else None
-    folders = last_checkpoints(output_dir, num_checkpoints, step, early_step)
+    resumed_from = getattr(trainer, "resumed_from", None)
+    folders = last_checkpoints(output_dir, num_checkpoints, step, early_step, resumed_from)
     folders = [folder for folder in folders if _is_intact(folder)]
+    if len(folders) < num_checkpoints:
+        logger.warning(f"There are {len(folders)} checkpoints to average, not {num_checkpoints}.")
     if len(folders) < 2:
         return {**trained, "weights": "trained"}
     model: Any = trainer.model  # None only before the training
     state: dict[str, Any] = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
     before = {name: tensor.clone() for name, tensor in state.items()}
     load_weights(model, average_checkpoints(folders))
-    averaged = trainer.evaluate()
+    averaged = _evaluate(trainer)
     before_loss, loss = trained["eval_loss"], averaged["eval_loss"]
     logger.info(f"eval_loss: {before_loss:.4f}; averaged over {len(folders)} checkpoints {loss:.4f}")
     if loss < before_loss:
         return {**averaged, "weights": f"averaged over {len(folders)} checkpoints"}
     load_weights(model, before)
     return {**trained, "weights": "trained"}
+
+
+def _evaluate(trainer: Trainer) -> dict:
+    args = trainer.args
+    before = args.bf16_full_eval, args.fp16_full_eval
+    args.bf16_full_eval = args.fp16_full_eval = False
+    try:
+        return trainer.evaluate()
+    finally:
+        args.bf16_full_eval, args.fp16_full_eval = before
 
 
 def _is_intact(checkpoint: str) -> bool:

@@ -8,7 +8,7 @@ import re
 import shutil
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NoReturn
 
 from safetensors import SafetensorError, safe_open
 from transformers import PreTrainedConfig, PreTrainedModel, TrainerState, TrainingArguments
@@ -154,19 +154,44 @@ def choose_checkpoint(args: TrainingArguments) -> str | None:
             # "runs" is the folder of Trainer's log for TensorBoard
             check_output_dir(output_dir, f"damaged-{PREFIX_CHECKPOINT_DIR}-", "runs")
             return None
-        if last is None:
-            damaged = sorted(path.name for path in Path(output_dir).glob(f"damaged-{PREFIX_CHECKPOINT_DIR}-*"))
-            found = f" ({', '.join(damaged)} cannot be used)" if damaged else ""
-            raise UserError(
-                f"There is no whole checkpoint in `output_dir` ({output_dir}) to resume from{found}. Leave out "
-                "`--resume_from_checkpoint` and start again in another folder, or in this one after emptying it; or "
-                "name a checkpoint elsewhere."
-            )
-        checkpoint, facts = last
+        checkpoint, facts = last or _raise_no_checkpoint(output_dir)
     else:
         checkpoint, facts = _named_checkpoint(wanted, output_dir)
     _check_resumable(checkpoint, facts, args)
     return str(checkpoint)
+
+
+def find_checkpoint(args: TrainingArguments, wanted: str | Path | Literal[True]) -> str:
+    """Find the checkpoint that `Trainer.train` is asked to resume from, and check that it is whole.
+
+    Unlike `choose_checkpoint`, it does not ask what else is in `output_dir`.
+
+    Args:
+        args: the training arguments.
+        wanted: the checkpoint's folder, or True for the last whole one of `output_dir`.
+
+    Raises:
+        UserError: there is none; a part of it is missing or is not what was saved; or its updates had another number
+            of rows.
+    """
+    if wanted is True:
+        output_dir = require_output_dir(args)
+        checkpoint, facts = _last_whole_checkpoint(output_dir) or _raise_no_checkpoint(output_dir)
+    else:
+        checkpoint = Path(wanted)
+        facts = _check_folder(checkpoint) or {}
+    _check_resumable(checkpoint, facts, args)
+    return str(checkpoint)
+
+
+def _raise_no_checkpoint(output_dir: str) -> NoReturn:
+    damaged = sorted(path.name for path in Path(output_dir).glob(f"damaged-{PREFIX_CHECKPOINT_DIR}-*"))
+    found = f" ({', '.join(damaged)} cannot be used)" if damaged else ""
+    raise UserError(
+        f"There is no whole checkpoint in `output_dir` ({output_dir}) to resume from{found}. Leave out "
+        "`--resume_from_checkpoint` and start again in another folder, or in this one after emptying it; or "
+        "name a checkpoint elsewhere."
+    )
 
 
 def check_output_dir(output_dir: str, *ignored: str) -> None:
@@ -204,9 +229,8 @@ def _last_whole_checkpoint(output_dir: str) -> tuple[Path, dict] | None:
 
 def _named_checkpoint(path: str, output_dir: str) -> tuple[Path, dict]:
     checkpoint = Path(path).expanduser()
-    if not checkpoint.is_dir():
-        raise UserError(f"`resume_from_checkpoint` is {path!r}, but there is no such folder.")
-    if checkpoint.resolve().parent != Path(output_dir).resolve():
+    facts = _check_folder(checkpoint)
+    if checkpoint.absolute().parent.resolve() != Path(output_dir).resolve():  # the checkpoint may be a link
         check_output_dir(output_dir)
     elif later := [
         folder.name for folder in numbered_checkpoints(output_dir) if step_of(folder) > step_of(checkpoint)
@@ -215,14 +239,24 @@ def _named_checkpoint(path: str, output_dir: str) -> tuple[Path, dict]:
             f"`resume_from_checkpoint` is {path!r}, but {output_dir} has later checkpoints ({', '.join(later)}), "
             "which would mix with the resumed run's. Remove them, or choose a new `output_dir`."
         )
-    try:
-        facts = check_manifest(checkpoint)
-    except DamagedFolderError as error:
-        raise UserError(f"{error}. Resume from another checkpoint.") from error
     if facts is None:
         logger.warning(f"{checkpoint} has no {MANIFEST}: only whether its files can be read is checked.")
         _check_readable(checkpoint)
     return checkpoint, facts or {}
+
+
+def _check_folder(checkpoint: Path) -> dict | None:
+    """Compare a checkpoint with its manifest.
+
+    Returns:
+        The manifest's facts, or None without a manifest.
+    """
+    if not checkpoint.is_dir():
+        raise UserError(f"`resume_from_checkpoint` is {str(checkpoint)!r}, but there is no such folder.")
+    try:
+        return check_manifest(checkpoint)
+    except DamagedFolderError as error:
+        raise UserError(f"{error}. Resume from another checkpoint.") from error
 
 
 def _check_readable(folder: Path) -> None:

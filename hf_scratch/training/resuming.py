@@ -23,19 +23,30 @@ from ..errors import UserError
 from ..manifest import MANIFEST, write_manifest
 from .arguments import data_seed, require_output_dir
 from .callbacks import SaveAfterEvaluation, StopCallback, StopOnSignal
-from .checkpoints import check_same_config, delete_old_checkpoints, find_best_checkpoint, is_early, saved_facts
+from .checkpoints import (
+    check_same_config,
+    delete_old_checkpoints,
+    find_best_checkpoint,
+    find_checkpoint,
+    is_early,
+    saved_facts,
+)
+from .runs import on_main_process
 
 logger = logging.getLogger(__name__)
 
 # training arguments that are kept in a checkpoint's manifest, and what another value does to a resumed run
+NEW_VALUE = "The new value is used from here on."
 OTHER_ORDER = "From here on, the order of the rows is another one: some may be seen twice in this epoch, others not."
+OTHER_RATE = "The learning rate may be another one than in the run that was begun."
 STAYS = "The checkpoint's value stays in use."
 NOTED_ARGUMENTS = {
     "seed": OTHER_ORDER,
     "data_seed": OTHER_ORDER,
     "train_sampling_strategy": OTHER_ORDER,
     "dataloader_drop_last": OTHER_ORDER,
-    "lr_scheduler_type": "The learning rate will be another one than in the run that was begun.",
+    **dict.fromkeys(("lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps"), OTHER_RATE),
+    **dict.fromkeys(("max_grad_norm", "label_smoothing_factor", "neftune_noise_alpha"), NEW_VALUE),
     **dict.fromkeys(("learning_rate", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon"), STAYS),
 }
 
@@ -48,6 +59,8 @@ class ResumableTrainerMixin(Trainer):
       does what is due after its last update, and then saves an early checkpoint. A time limit's evaluation comes last.
     - On several processes, a run that is resumed within an epoch reads that epoch's order.
     - A run that is resumed after its last update makes no further update.
+
+    Of an `IterableDataset` that is shorter than the training, this holds in its first pass alone.
     """
 
     model: PreTrainedModel
@@ -57,7 +70,7 @@ class ResumableTrainerMixin(Trainer):
         self.add_callback(SaveAfterEvaluation())  # after the callbacks that ask for checkpoints
         self.saved_step = None  # the update after which the last checkpoint of this run was saved
         self.saves_early = False
-        self.is_resumed = False
+        self.resumed_from = None  # the checkpoint's folder
 
     def get_train_dataloader(self) -> DataLoader:
         """As stock, with the sampler where accelerate's `set_epoch` finds it."""
@@ -81,17 +94,24 @@ class ResumableTrainerMixin(Trainer):
         `eval_on_start` is for the start alone: a resumed run has had that evaluation.
 
         Raises:
-            UserError: the checkpoint to resume from is of a run with other data, batches or config, or with another
-                optimiser.
+            UserError: the checkpoint to resume from is incomplete, damaged, or of a run with other data, batches or
+                config, or with another optimiser; or there is none.
         """
-        if isinstance(resume_from_checkpoint, str | Path):
+        if resume_from_checkpoint:
+            wanted = resume_from_checkpoint
+            resume_from_checkpoint = on_main_process(lambda: find_checkpoint(self.args, wanted))
             self.check_same_run(resume_from_checkpoint)
         if self.args.dataloader_persistent_workers:  # torch draws a seed when it starts the workers
             logger.warning(
                 "With `dataloader_persistent_workers`, a resumed run draws other random numbers than a run that was "
                 "not stopped. Leave it out to resume exactly."
             )
-        self.saved_step, self.is_resumed = None, bool(resume_from_checkpoint)
+        if self.args.world_size > 1 and self.accelerator.dataloader_config.dispatch_batches:
+            logger.warning(
+                "With `dispatch_batches`, a run on several processes that is resumed within an epoch reads other rows "
+                "than a run that was not stopped. Leave it out to resume exactly."
+            )
+        self.saved_step, self.resumed_from = None, resume_from_checkpoint
         self.save_total_limit, self.args.save_total_limit = self.args.save_total_limit, None
         eval_on_start = self.args.eval_on_start
         self.args.eval_on_start = eval_on_start and not resume_from_checkpoint
@@ -151,7 +171,7 @@ class ResumableTrainerMixin(Trainer):
     def _run_epoch(self, *args, **kwargs):
         callbacks = self.callback_handler.callbacks
         stoppers = [c for c in callbacks if isinstance(c, EarlyStoppingCallback)]
-        has_stopped = self.is_resumed and any(
+        has_stopped = self.resumed_from is not None and any(
             c.early_stopping_patience_counter >= c.early_stopping_patience for c in stoppers
         )
         if has_stopped or self.state.global_step >= self.state.max_steps:
@@ -294,6 +314,7 @@ def hash_rows(dataset, count: int = 16) -> str | None:
     """
     if not isinstance(dataset, datasets.Dataset):
         return None
+    dataset = dataset.with_format(None)  # as stored: a transform may draw random numbers
     indices = sorted({i * len(dataset) // count for i in range(count)} if len(dataset) else ())
     rows = json.dumps([dataset[i] for i in indices], sort_keys=True, default=str)
     return hashlib.sha256(rows.encode()).hexdigest()

@@ -91,12 +91,16 @@ class TranslationTrainer(ScratchTrainerMixin, Seq2SeqTrainer):
         max_tokens_per_batch: at most this many tokens in a batch on one device, counted on its longer side with
             padding. Replaces `per_device_train_batch_size`, and needs a column "length" in the training set. Default:
             batches are counted in rows.
+
+    Raises:
+        ValueError: `max_tokens_per_batch` is less than the longest row, or beside an option that it would overrule.
     """
 
     def __init__(self, *args, max_tokens_per_batch: int | None = None, **kwargs):
         super().__init__(*args, **kwargs)
         self.batch_sampler = None
         if max_tokens_per_batch is not None:
+            self._check_budget_options()
             rows: Any = self.train_dataset
             self.batch_sampler = TokenBudgetBatchSampler(
                 rows["length"],
@@ -104,6 +108,19 @@ class TranslationTrainer(ScratchTrainerMixin, Seq2SeqTrainer):
                 num_processes=self.accelerator.num_processes,
                 seed=data_seed(self.args),
             )
+
+    def _check_budget_options(self) -> None:
+        """Raise ValueError for options of the data loader that batches by a budget of tokens would ignore."""
+        args = self.args
+        for option, is_given in {
+            f"train_sampling_strategy={args.train_sampling_strategy}": args.train_sampling_strategy != "random",
+            "dataloader_drop_last": args.dataloader_drop_last,
+            "dispatch_batches of accelerator_config": self.accelerator.dataloader_config.dispatch_batches,
+        }.items():
+            if is_given:
+                raise ValueError(
+                    f"`max_tokens_per_batch` does not go together with `{option}`. Leave one of them out."
+                )
 
     def get_train_dataloader(self) -> DataLoader:
         """As stock, or batches of at most `max_tokens_per_batch` tokens, shared among the processes."""
