@@ -13,6 +13,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.cache_utils import DynamicLayer
+from transformers.generation import LogitsProcessorList, StoppingCriteriaList
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
@@ -194,9 +195,23 @@ def patched_loop(model):
     generation.GenerationMixin.prepare_inputs_for_generation = prepare
 
 
+def patched_criteria(model):
+    call = StoppingCriteriaList.__call__
+    StoppingCriteriaList.__call__ = lambda self, ids, scores, **kwargs: torch.ones(len(ids), dtype=torch.bool)
+    yield
+    StoppingCriteriaList.__call__ = call
+
+
+def patched_processors(model):
+    call = LogitsProcessorList.__call__
+    LogitsProcessorList.__call__ = lambda self, ids, scores, **kwargs: -scores
+    yield
+    LogitsProcessorList.__call__ = call
+
+
 PATCHES = [
     global_hook, global_hook_before, patched_class, patched_linear, patched_activation, patched_layer,
     patched_call, patched_function, patched_cache, registered_attention, registered_mask, update_of_the_class,
     autocast, patched_torch, patched_torch_function, patched_choice, function_mode, dispatch_mode,
-    patched_interface, patched_loop,
+    patched_interface, patched_loop, patched_criteria, patched_processors,
 ]  # fmt: skip

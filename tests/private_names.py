@@ -34,6 +34,12 @@ MODULE = "torch.nn.Module"
 LOOP = "input_ids logits_processor stopping_criteria generation_config synced_gpus"
 
 PRIVATE_NAMES = [
+    # loading
+    PrivateName(
+        MODEL, "_adjust_missing_and_unexpected_keys", "models/base.py",
+        "Overridden to keep what a base model lacks: under an adapter, the loading info covers only the adapter.",
+        "loading_info",
+    ),
     # generate()
     PrivateName(
         GENERATION, "_sample _beam_search", "models/generation.py",
@@ -109,10 +115,6 @@ PRIVATE_NAMES = [
     PrivateName(
         MODEL, "_loss_function", "models/base.py",
         "Asked for: it is there once a user has assigned `model.loss_function`, which needs the logits.",
-    ),
-    PrivateName(
-        MODEL, "_hf_peft_config_loaded", "models/base.py",
-        "Read: the loading info of a folder with an adapter is about the adapter alone.",
     ),
     PrivateName(
         MODEL, "_auto_class", "models/base.py",

@@ -11,6 +11,7 @@ from test_convert_articles import ANNOTATED_SEQ2SEQ, GELU_SEQ2SEQ, GPT_PLAYGROUN
 
 from hf_scratch.convert import from_article
 from hf_scratch.convert.presets import make_preset
+from hf_scratch.models.layers import SinusoidalPositionalEmbedding
 
 
 def make_state(source: str, hyperparameters: dict) -> Weights:
@@ -119,3 +120,34 @@ def test_hyperparameters_that_make_no_model_are_refused_in_one_line(hyperparamet
 def test_what_is_no_state_dict_is_refused(state):
     with pytest.raises(ValueError, match="`state_dict` must map names to dense tensors"):
         from_article("tinystories-notes", state)
+
+
+@pytest.mark.parametrize(
+    ("source", "buffer", "what"),
+    [
+        ("gpt-playground", ".attn.bias", "mask"),
+        ("tinystories-notes", ".tril", "mask"),
+        ("annotated-seq2seq", ".pos_encodings.pos_encodings", "table of positions"),
+        ("gelu-seq2seq", ".position_embed.weight", "table of positions"),
+    ],
+)
+def test_another_mask_or_table_of_positions_is_not_dropped_silently(source, buffer, what):
+    hyperparameters = ALL[source]
+    state = dict(make_state(source, hyperparameters))
+    if source == "gelu-seq2seq":  # the article does not define the class
+        table = SinusoidalPositionalEmbedding(50, hyperparameters["embed_size"]).make_table()
+        state |= {f"{stack}{buffer}": table[:, None] for stack in ("encoder", "decoder")}
+    from_article(source, state, **hyperparameters)
+    name = next(name for name in state if name.endswith(buffer))
+    for other in (1 - state[name], state[name][..., :-1], torch.zeros(())):
+        with pytest.raises(ValueError, match=f"{re.escape(name)} is another {what} than the article's"):
+            from_article(source, {**state, name: other}, **hyperparameters)
+
+
+def test_mixed_dtypes_become_the_one_that_holds_them_all():
+    state = dict(make_state("gpt-playground", GPT_PLAYGROUND[1]))
+    state["transformer.attention.0.fc1.bias"] += 1e5  # infinite in float16
+    mixed = {name: tensor.half() if name == "transformer.emb.weight" else tensor for name, tensor in state.items()}
+    model = from_article("gpt-playground", mixed, **GPT_PLAYGROUND[1])
+    assert model.dtype == torch.float32
+    assert torch.equal(model.model.layers[0].feed_forward.fc1.bias, state["transformer.attention.0.fc1.bias"])

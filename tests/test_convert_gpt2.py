@@ -139,6 +139,13 @@ def test_what_a_scratch_gpt_cannot_express_is_named():
         from_gpt2(gpt2)
 
 
+def test_a_model_that_peft_wraps_is_named():
+    peft = pytest.importorskip("peft")
+    wrapped = peft.get_peft_model(make_gpt(), peft.LoraConfig(target_modules=["q_proj"]))
+    with pytest.raises(ValueError, match=r"this is a PeftModel\. Merge or remove its adapters"):
+        to_gpt2(wrapped)
+
+
 def test_every_field_travels():
     fields = {"n_inner": 40, "activation_function": "gelu", "layer_norm_epsilon": 1e-3, "initializer_range": 0.1}
     fields |= {"resid_pdrop": 0.2, "embd_pdrop": 0.3, "attn_pdrop": 0.4, "use_cache": False, "eos_token_id": [2, 5]}

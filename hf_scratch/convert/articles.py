@@ -8,12 +8,14 @@ variance becomes a smaller gain.
 
 import math
 from collections.abc import Callable, Mapping
+from functools import reduce
 
 import torch
 from transformers import AttentionInterface, GenerationConfig, PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
 from ..models.configuration_scratch_transformer import ScratchTransformerConfig
+from ..models.layers import SinusoidalPositionalEmbedding
 from ..models.modeling_scratch_gpt import ScratchGPTForCausalLM, ScratchGPTModel
 from ..models.modeling_scratch_transformer import ScratchTransformerForConditionalGeneration
 from .presets import make_preset
@@ -62,9 +64,24 @@ class _Reader:
             second, f"{target}.feed_forward.fc2", width, inner
         )
 
-    def drop(self, is_buffer: Callable[[str], bool]) -> None:
-        """Ignore buffers such as masks and position tables, which our models compute themselves."""
-        self.left = {name for name in self.left if not is_buffer(name)}
+    def drop(self, is_buffer: Callable[[str], bool], expected: torch.Tensor) -> None:
+        """Leave out buffers that our models compute themselves, if they hold the expected values.
+
+        Args:
+            is_buffer: tells the buffers by their names.
+            expected: the causal mask or the table of positions, (rows, columns). A table may have further rows,
+                and both further dimensions of size 1.
+        """
+        what = "table of positions" if expected.min() < 0 else "mask"
+        for name in filter(is_buffer, tuple(self.left)):
+            self.left.discard(name)
+            buffer = self.state[name]
+            rows = buffer.numel() // expected.shape[1] if buffer.shape[-1:] == expected.shape[1:] else 0
+            is_right_size = rows >= len(expected) if what == "table of positions" else rows == len(expected)
+            values = buffer.float().flatten()[: expected.numel()]
+            # half precision keeps sinusoids to 0.004
+            if not is_right_size or not torch.allclose(values, expected.flatten().to(values), atol=4e-3):
+                self.misshapen.append(f"{name} is another {what} than the article's, which our model computes")
 
     def check(self, source: str) -> None:
         """Raise ValueError that lists every missing, unknown and misshapen tensor."""
@@ -98,7 +115,8 @@ def _gpt_playground(read: _Reader, config: PreTrainedConfig) -> State:
         state |= read.norm(f"{theirs}.ln1", f"{ours}.self_attn_norm", width)
         state |= read.norm(f"{theirs}.ln2", f"{ours}.feed_forward_norm", width)
         state |= read.feed_forward(f"{theirs}.fc1", f"{theirs}.fc2", ours, width, inner)
-    read.drop(lambda name: name.endswith(".attn.bias"))  # the causal mask
+    length = config.max_position_embeddings
+    read.drop(lambda name: name.endswith(".attn.bias"), torch.ones(length, length).tril())
     return state
 
 
@@ -125,7 +143,8 @@ def _tinystories_notes(read: _Reader, config: PreTrainedConfig) -> State:
         state |= read.norm(f"{theirs}.layer_norm_1", f"{ours}.self_attn_norm", width)
         state |= read.norm(f"{theirs}.layer_norm_2", f"{ours}.feed_forward_norm", width)
         state |= read.feed_forward(f"{theirs}.ffn.layer1", f"{theirs}.ffn.layer2", ours, width, inner)
-    read.drop(lambda name: name.endswith(".tril"))  # the causal mask
+    length = config.max_position_embeddings
+    read.drop(lambda name: name.endswith(".tril"), torch.ones(length, length).tril())
     return state
 
 
@@ -188,7 +207,8 @@ def _annotated_seq2seq(read: _Reader, config: PreTrainedConfig) -> State:
     for name, tensor in state.items():
         if name.endswith("_norm.weight"):  # the article divides by the unbiased deviation
             state[name] = (tensor.double() * math.sqrt((width - 1) / width)).to(tensor.dtype)
-    read.drop(lambda name: name.endswith(".pos_encodings.pos_encodings"))  # the paper's sinusoids, (1, maxlen, dm)
+    table = SinusoidalPositionalEmbedding(config.max_position_embeddings, width).make_table()
+    read.drop(lambda name: name.endswith(".pos_encodings.pos_encodings"), table)
     return state
 
 
@@ -219,7 +239,8 @@ def _gelu_seq2seq(read: _Reader, config: PreTrainedConfig) -> State:
         if ".q_proj." in name:  # the article divides scores by sqrt(d_model), we divide by sqrt(d_model / heads)
             state[name] = (tensor.double() / math.sqrt(config.encoder_attention_heads)).to(tensor.dtype)
     # the article does not define its `PositionalEncoding`; it means the paper's sinusoids
-    read.drop(lambda name: ".position_embed." in name)
+    table = SinusoidalPositionalEmbedding(config.max_position_embeddings, width).make_table()
+    read.drop(lambda name: ".position_embed." in name, table)
     return state
 
 
@@ -282,13 +303,13 @@ def from_article(source: str, state_dict: Mapping[str, torch.Tensor], **hyperpar
 
     Returns:
         A `ScratchGPTForCausalLM` or `ScratchTransformerForConditionalGeneration`; a `ScratchGPTModel` for the notes'
-        `Transformer` without its classifier. It is in evaluation mode and has the weights' dtype. The encoder-decoder
-        articles do not say which ids start and end a sentence: set them in `config` and `generation_config` before
-        you call `generate()`.
+        `Transformer` without its classifier. It is in evaluation mode and has the weights' dtype; if they are mixed,
+        the one that holds them all. The encoder-decoder articles do not say which ids start and end a sentence: set
+        them in `config` and `generation_config` before you call `generate()`.
 
     Raises:
         ValueError: something else than a state dict, another article's weights, missing, unknown or misshapen
-            weights, or hyperparameters that make no model.
+            weights, another mask or table of positions than the article's, or hyperparameters that make no model.
     """
     config = make_preset(source, **hyperparameters)
     if not isinstance(state_dict, Mapping) or not all(map(_is_named_tensor, state_dict.items())):
@@ -314,7 +335,7 @@ def from_article(source: str, state_dict: Mapping[str, torch.Tensor], **hyperpar
         model = ScratchGPTModel(config)
     else:
         model = ScratchGPTForCausalLM(config)
-    model = model.to(next(iter(state.values())).dtype)
+    model = model.to(reduce(torch.promote_types, (tensor.dtype for tensor in state.values())))
     fresh, _ = model.load_state_dict(state, strict=False)
     if fresh:
         logger.warning(

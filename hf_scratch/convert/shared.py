@@ -54,6 +54,11 @@ def require_head(model: PreTrainedModel, model_class: type[PreTrainedModel]) -> 
 
     The class itself may come from another module, for example one loaded with `trust_remote_code=True`.
     """
+    if isinstance(model, nn.Module) and not isinstance(model, PreTrainedModel):  # PEFT's wrapper passes attributes on
+        raise ValueError(
+            f"A {model_class.__name__} can be converted, but this is a {type(model).__name__}. Merge or remove its "
+            "adapters before converting it."
+        )
     model_type = getattr(getattr(model, "config", None), "model_type", None)
     if model_type != _model_type(model_class) or not hasattr(model, "lm_head"):
         raise ValueError(f"A {model_class.__name__} can be converted, but this is a {type(model).__name__}.")

@@ -80,6 +80,7 @@ class ScratchPreTrainedModel(PreTrainedModel):
             try:
                 loaded: Any = super().from_pretrained(path, *args, output_loading_info=True, **kwargs)
                 model, info = loaded  # a pair, unlike transformers' annotation
+                found = vars(model).pop("_found", info)  # with an adapter, the loading info covers only the adapter
             except pickle.UnpicklingError:
                 # torch's message advises `weights_only=False`, which would run the code
                 raise ValueError(
@@ -88,10 +89,9 @@ class ScratchPreTrainedModel(PreTrainedModel):
                 ) from None
             except SafetensorError as error:
                 raise ValueError(f"The weights in {str(path)!r} are cut short or damaged: {error}.") from error
-            # quantised weights have other names; with an adapter, the loading info covers only the adapter
-            is_other = getattr(model, "hf_quantizer", None) is not None or model._hf_peft_config_loaded
+            is_other = getattr(model, "hf_quantizer", None) is not None  # quantised weights have other names
             is_asked_for = output_loading_info or kwargs.get("ignore_mismatched_sizes") or kwargs.get("gguf_file")
-            if path is not None and not is_other and not is_asked_for and (problems := _misfits(model, info)):
+            if path is not None and not is_other and not is_asked_for and (problems := _misfits(model, found)):
                 report.clear()  # the error below says the same
                 raise ValueError(
                     f"{str(path)!r} does not hold the weights of a {cls.__name__}: {'; '.join(problems)}. Load it "
@@ -99,6 +99,11 @@ class ScratchPreTrainedModel(PreTrainedModel):
                     "`output_loading_info=True` to accept random values for missing weights."
                 )
         return (model, info) if output_loading_info else model
+
+    def _adjust_missing_and_unexpected_keys(self, loading_info) -> None:
+        super()._adjust_missing_and_unexpected_keys(loading_info)
+        missing, unexpected = set(loading_info.missing_keys), set(loading_info.unexpected_keys)
+        self._found = {"missing_keys": missing, "unexpected_keys": unexpected}
 
     @classmethod
     def is_remote_code(cls) -> bool:

@@ -33,7 +33,8 @@ from .unmodified import is_original, remember
 MAX_LOG_LENGTH_FACTOR = math.log(torch.finfo(torch.float32).max)
 # the criteria that our loops apply without calling them
 CRITERIA = (EosTokenCriteria, MaxLengthCriteria)
-remember(*CRITERIA, also={"__call__"})
+LISTS = (StoppingCriteriaList, LogitsProcessorList)  # which our loops do not call where they are empty or known
+remember(*CRITERIA, *LISTS, also={"__call__"})
 
 
 class ScratchGenerationMixin(ScratchPreTrainedModel, GenerationMixin):
@@ -185,7 +186,8 @@ class ScratchGenerationMixin(ScratchPreTrainedModel, GenerationMixin):
         ends = [criterion.eos_token_id for criterion in known if type(criterion) is EosTokenCriteria]
         limit = min((c.max_length for c in known if type(c) is MaxLengthCriteria), default=math.inf)
         started = None
-        if not synced_gpus and limit <= generation_config.max_length:
+        is_usual = not synced_gpus and _are_plain(stopping_criteria, logits_processor)
+        if is_usual and limit <= generation_config.max_length:
             started = self._start_decoder(input_ids, generation_config, 1, **model_kwargs)
         if started is None:
             return super()._sample(
@@ -254,7 +256,7 @@ class ScratchGenerationMixin(ScratchPreTrainedModel, GenerationMixin):
     ):
         num_beams, eos = generation_config.num_beams, generation_config._eos_token_tensor
         is_usual = not (synced_gpus or generation_config.do_sample or generation_config.low_memory)
-        is_usual = is_usual and not len(logits_processor)
+        is_usual = is_usual and not len(logits_processor) and _are_plain(stopping_criteria, logits_processor)
         for criterion in stopping_criteria:
             if type(criterion) is MaxLengthCriteria:
                 is_usual = is_usual and criterion.max_length == generation_config.max_length
@@ -292,3 +294,8 @@ class ScratchGenerationMixin(ScratchPreTrainedModel, GenerationMixin):
                 kwargs[f"{prefix}position_ids"] = (mask.long().cumsum(-1) - 1).clamp(min=0)
             kwargs.update(next_sequence_length=None, past_key_values=None, use_cache=False)
         return super().prepare_inputs_for_generation(input_ids, *args, inputs_embeds=inputs_embeds, **kwargs)
+
+
+def _are_plain(*lists: StoppingCriteriaList | LogitsProcessorList) -> bool:
+    """Whether calling each list does what transformers wrote: it calls its members."""
+    return all(type(each) in LISTS and is_original(type(each)) for each in lists)
