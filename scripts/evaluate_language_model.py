@@ -54,6 +54,11 @@ class LanguageModelEvaluationArguments(EvaluationArguments):
         check_at_least(self, 1, "block_size", "stride")
         if self.mlm_probability is not None and not 0 < self.mlm_probability < 1:
             raise ValueError(f"`mlm_probability` must be between 0 and 1, got {self.mlm_probability}.")
+        others = [name for name in ("prompt_column", "answer_after", "stride") if getattr(self, name) is not None]
+        if self.mlm_probability is not None and others:
+            raise ValueError(f"`mlm_probability` and `{others[0]}` do not go together. Leave one of them out.")
+        if self.answer_after is not None and self.prompt_column is not None:
+            raise ValueError("`answer_after` and `prompt_column` both say where answers begin. Give one of them.")
 
 
 @command

@@ -52,7 +52,7 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
             for name, rows in splits.items()
         }
     check_validation_data(args, splits)
-    check_average(args, data_args.average_checkpoints)
+    check_average(args, data_args.average_checkpoints, checkpoint)
     questions = take_questions(texts, data_args)
 
     block_size = data_args.block_size

@@ -26,6 +26,19 @@ from hf_scratch.training.resuming import ResumableTrainerMixin
 from hf_scratch.training.runs import open_run
 from hf_scratch.training.starting_point import make_model
 
+# options of LanguageModelArguments that the stock Trainer and model do not have
+NOT_OF_STOCK = (
+    "answer_after",
+    "average_checkpoints",
+    "decay_all_parameters",
+    "decay_embeddings",
+    "mlm_probability",
+    "prompt_column",
+    "r_drop_alpha",
+    "sample_prompt",
+    "show_batch",
+)
+
 
 class ResumableTrainer(ResumableTrainerMixin, Trainer):
     """The stock Trainer, which can also be interrupted and resumed like ours."""
@@ -37,6 +50,10 @@ def main():
         model_args, data_args, args, config_overrides, recipe = start_training_command(
             LanguageModelArguments, TrainingArguments, GPT2Config
         )
+        defaults = LanguageModelArguments()
+        for name in NOT_OF_STOCK:
+            if getattr(data_args, name) != getattr(defaults, name):
+                raise ValueError(f"`{name}` is an option of train_language_model.py alone. Leave it out.")
         if model_args.tokenizer_name is None:
             raise ValueError("`tokenizer_name` must be given: the folder of the model that is to be compared.")
     with open_run(args) as checkpoint:

@@ -63,7 +63,7 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
     metric, scorer, score = ("rougeL", Rouge(), "rougeL") if is_summary else ("bleu", SacreBleu(), "score")
     metrics = (metric, "exact_match") if args.predict_with_generate and not args.prediction_loss_only else ()
     check_validation_data(args, splits, metrics)
-    check_average(args, data_args.average_checkpoints)
+    check_average(args, data_args.average_checkpoints, checkpoint)
     if metrics and (args.batch_eval_metrics or not args.eval_do_concat_batches):
         raise ValueError(
             "`predict_with_generate` needs all translations at once: leave out `batch_eval_metrics` and "
@@ -82,8 +82,7 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
         checkpoint,
         decoder_start_token_id=tokenizer.bos_token_id,
     )
-    if not is_summary:
-        name_languages(model.config, source_lang, target_lang)
+    name_languages(model.config, *((None, None) if is_summary else (source_lang, target_lang)))
     limits = (data_args.max_source_length, data_args.max_target_length)
     with args.main_process_first(desc="tokenising"):
         encoded = {
@@ -163,9 +162,9 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
     return trainer, pairs, cut
 
 
-def name_languages(config, source_lang: str, target_lang: str) -> None:
-    """Write the two languages into the model's config, for its card and for Moses' rules in its evaluation."""
-    if source_lang == target_lang:
+def name_languages(config, source_lang: str | None, target_lang: str | None) -> None:
+    """Write the two languages, or None, into the model's config, for its card and for Moses' rules in evaluations."""
+    if source_lang is not None and source_lang == target_lang:
         logger.warning(f"`source_lang` and `target_lang` are both {source_lang!r}: the model learns to copy.")
     for field, lang in (("source_lang", source_lang), ("target_lang", target_lang)):
         before = getattr(config, field, None)

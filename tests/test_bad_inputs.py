@@ -126,6 +126,14 @@ TABLE = [
     (WRITE + "--max_minutes 0", "`max_minutes` must be above 0"),
     (WRITE + "--answer_after =", "`answer_after` is '=', which is not in row 0"),
     (WRITE + "--answer_after and --block_size 5", "but the model has 5 positions. Raise `block_size`, or shorten"),
+    (
+        WRITE + '--learning_rate 0 --lr_scheduler_type cosine_with_min_lr --lr_scheduler_kwargs {{"min_lr":1e-5}}',
+        "`lr_scheduler_type` cosine_with_min_lr: float division by zero",
+    ),
+    (MODEL_OF_GPT2 + "--mlm_probability 0.2", "`mlm_probability` is an option of train_language_model.py alone"),
+    (MODEL_OF_GPT2 + "--r_drop_alpha 1", "`r_drop_alpha` is an option of train_language_model.py alone"),
+    (SCORE + "gpt --mlm_probability 0.5 --answer_after =", "`mlm_probability` and `answer_after` do not go together"),
+    (SCORE + "gpt --answer_after = --prompt_column a", "`answer_after` and `prompt_column` both say"),
     (WRITE + "--do_predict true", "`do_predict` is not used: a test split is always scored at the end"),
     (
         WRITE + '--lr_scheduler_type polynomial --lr_scheduler_kwargs {{"lr_end":0.01}} --learning_rate 0.002',

@@ -62,6 +62,13 @@ def test_a_summarizer_is_scored_with_rouge(train, tmp_path):
     assert (config.get("source_lang"), config.get("target_lang")) == (None, None)
 
 
+def test_a_translator_that_learns_to_summarise_forgets_its_languages(train):
+    first = train("train_translation", "first", config_overrides=TINY_TRANSFORMER)
+    second = train("train_translation", "second", task="summarization", model_name_or_path=first)
+    configs = [json.loads((folder / "config.json").read_text(encoding="utf-8")) for folder in (first, second)]
+    assert [config.get("target_lang") for config in configs] == ["de", None]
+
+
 def test_a_training_on_another_pair_is_of_that_pair(train, tmp_path, caplog):
     first = train("train_translation", "first", config_overrides=TINY_TRANSFORMER)
     options = {"model_name_or_path": first, "test_file": tmp_path / "pairs.jsonl", "max_source_length": 3}

@@ -15,6 +15,7 @@ sys.path[:0] = [str(ROOT / "scripts" / "publish"), str(ROOT / "scripts" / "bench
 
 def compute_blocks() -> dict[str, dict[str, str]]:
     """For each README the content of its marked blocks."""
+    import article_tables
     import readme_tables
     import tables
 
@@ -22,6 +23,7 @@ def compute_blocks() -> dict[str, dict[str, str]]:
     return {
         "README.md": {**readme_tables.readme_blocks(CARDS), "speed": tables.format_speed(reports)},
         "model_cards/README.md": readme_tables.index_blocks(CARDS),
+        "hf_scratch/convert/README.md": article_tables.article_blocks(),
         "scripts/benchmark/README.md": {
             "benchmark": tables.format_benchmark(reports),
             "growth": tables.format_all_growth(reports),
@@ -29,7 +31,9 @@ def compute_blocks() -> dict[str, dict[str, str]]:
     }
 
 
-@pytest.mark.parametrize("readme", ["README.md", "model_cards/README.md", "scripts/benchmark/README.md"])
+@pytest.mark.parametrize(
+    "readme", ["README.md", "model_cards/README.md", "hf_scratch/convert/README.md", "scripts/benchmark/README.md"]
+)
 def test_a_readmes_tables_are_those_of_its_json(readme):
     text = (ROOT / readme).read_text(encoding="utf-8")
     for name, content in compute_blocks()[readme].items():

@@ -367,19 +367,6 @@ def test_signals_are_given_back_after_an_error(make_trainer):  # noqa: F811
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_the_average_of_a_run_that_went_on_in_another_folder_is_the_same(make_trainer, tmp_path):  # noqa: F811
-    settings = {"save_strategy": "steps", "save_steps": 1}
-    whole = train_in(tmp_path / "whole", make_trainer, **settings)
-    evaluate_and_select_weights(whole, 4)
-    resumed = make_trainer(**{**SETTINGS, **settings})
-    resumed.args.output_dir = str(tmp_path / "elsewhere")
-    resumed.train(resume_from_checkpoint=str(tmp_path / "whole" / "checkpoint-4"))
-    folders = last_checkpoints(resumed.args.output_dir, 4, 6, None, resumed.resumed_from)
-    assert [Path(folder).name for folder in folders] == [f"checkpoint-{step}" for step in (3, 4, 5, 6)]
-    evaluate_and_select_weights(resumed, 4)
-    assert all(map(torch.equal, weights_of(whole.model), weights_of(resumed.model)))
-
-
 def test_train_itself_checks_the_checkpoint(make_trainer, tmp_path):  # noqa: F811
     settings = {**SETTINGS, "save_strategy": "steps", "save_steps": 2}
     trainer = make_trainer(**settings)
@@ -393,11 +380,32 @@ def test_train_itself_checks_the_checkpoint(make_trainer, tmp_path):  # noqa: F8
     weights.write_bytes(content)
     with pytest.raises(UserError, match=r"model\.safetensors is not what was saved"):
         trainer.train(resume_from_checkpoint=str(weights.parent))
-    trainer.train(resume_from_checkpoint=True)
-    assert Path(trainer.resumed_from).name == "checkpoint-4"
+    trainer.train(resume_from_checkpoint=True)  # from the one before
     trainer.train_dataset = trainer.train_dataset.select([1, 0, 2, 3])
     with pytest.raises(UserError, match="was saved with other training data"):
         trainer.train(resume_from_checkpoint=True)
+
+
+def test_train_resumes_from_the_checkpoints_of_a_stock_trainer(make_trainer, tmp_path):  # noqa: F811
+    settings = {**SETTINGS, "save_strategy": "steps", "save_steps": 2}
+    whole, resumed = make_trainer(**settings), make_trainer(**settings)
+    for trainer in (whole, resumed):
+        trainer.args.output_dir = str(tmp_path / "run")
+    whole.train()
+    for folder in whole_checkpoints(tmp_path / "run"):
+        (folder / MANIFEST).unlink()
+    shutil.rmtree(tmp_path / "run" / "checkpoint-6")
+    resumed.train(resume_from_checkpoint=True)
+    assert all(map(torch.equal, weights_of(whole.model), weights_of(resumed.model)))
+    assert (tmp_path / "run" / "checkpoint-2").is_dir()
+
+
+def test_a_training_that_is_told_not_to_resume_is_new(make_trainer):  # noqa: F811
+    trainer = make_trainer(callbacks=[EarlyStoppingCallback(1)], **{**SETTINGS, **HIGHEST, "max_steps": 9})
+    for _ in range(2):
+        trainer.train(resume_from_checkpoint=False)
+        assert trainer.state.global_step > 0
+    assert evaluate_and_select_weights(trainer, 0)["weights"] == "trained"
 
 
 def test_rows_that_are_made_on_the_fly_do_not_hinder(make_trainer, tmp_path):  # noqa: F811

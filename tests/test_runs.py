@@ -408,6 +408,10 @@ def test_an_average_needs_the_checkpoints(tmp_path):
     for options in ({"save_strategy": "no"}, {"save_strategy": "steps", "save_total_limit": 2}):
         with pytest.raises(ValueError, match="`average_checkpoints` is 3, but the run"):
             check_average(arguments(tmp_path, **options), 3)
+    kept = arguments(tmp_path, save_strategy="steps")
+    check_average(kept, 3, str(tmp_path / "checkpoint-2"))
+    with pytest.raises(ValueError, match=r"resumed from elsewhere/checkpoint-2, which is not in `output_dir`"):
+        check_average(kept, 3, "elsewhere/checkpoint-2")
 
 
 def test_the_saved_config_is_the_models_own(make_trainer):  # noqa: F811

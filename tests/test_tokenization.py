@@ -4,7 +4,7 @@ import pickle
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from hf_scratch import ScratchGPTConfig, ScratchTransformerConfig, SourceTargetTokenizer
 from hf_scratch.errors import UserError
@@ -190,3 +190,37 @@ def test_a_target_tokenizer_that_is_missing_or_another_is_refused(tmp_path):
             target_tokenizer_object=BYTE_LEVEL["bpe"].backend_tokenizer,
             unk_token="<unk>",
         )
+
+
+def test_decoding_a_target_does_not_disturb_encoding_in_another_thread(monkeypatch):
+    tokenizer = make_words(add_eos=True)
+    source, target = tokenizer(SOURCE[0])["input_ids"], tokenizer(text_target=TARGET[0])["input_ids"]
+    decode = PreTrainedTokenizerFast._decode
+
+    def decode_while_another_encodes(self, *args, **kwargs):
+        assert tokenizer(SOURCE[0])["input_ids"] == source
+        return decode(self, *args, **kwargs)
+
+    monkeypatch.setattr(PreTrainedTokenizerFast, "_decode", decode_while_another_encodes)
+    assert tokenizer.decode(target, skip_special_tokens=True) == TARGET[0]
+
+
+def test_special_tokens_must_be_in_both_vocabularies(tmp_path):
+    tokenizer = make_words(add_eos=True)
+    with pytest.raises(ValueError, match="'<x>' must have the same id in both vocabularies"):
+        tokenizer.add_special_tokens({"additional_special_tokens": ["<x>"]})
+    tokenizer.add_special_tokens({"cls_token": "<s>"})
+    tokenizer.add_tokens(["<de>"], special_tokens=True)
+    tokenizer.save_pretrained(tmp_path)
+    loaded = load_tokenizer(tmp_path)
+    assert loaded.cls_token == "<s>"
+    assert loaded("<de> A man")["input_ids"] == tokenizer("<de> A man")["input_ids"]
+
+
+def test_a_call_that_failed_does_not_change_what_is_saved(tmp_path):
+    tokenizer = make_words(add_eos=True)
+    expected = tokenizer(SOURCE[0])["input_ids"]
+    with pytest.raises((TypeError, ValueError)):
+        tokenizer(text_target=[TARGET[0], 5])
+    tokenizer.save_pretrained(tmp_path)
+    assert load_tokenizer(tmp_path)(SOURCE[0])["input_ids"] == expected

@@ -64,20 +64,20 @@ class _Reader:
             second, f"{target}.feed_forward.fc2", width, inner
         )
 
-    def drop(self, is_buffer: Callable[[str], bool], expected: torch.Tensor) -> None:
+    def drop(self, is_buffer: Callable[[str], bool], what: str, expected: torch.Tensor) -> None:
         """Leave out buffers that our models compute themselves, if they hold the expected values.
 
         Args:
             is_buffer: tells the buffers by their names.
-            expected: the causal mask or the table of positions, (rows, columns). A table may have further rows,
+            what: "mask" or "table of positions".
+            expected: the mask or table, (rows, columns). A table may have further rows,
                 and both further dimensions of size 1.
         """
-        what = "table of positions" if expected.min() < 0 else "mask"
         for name in filter(is_buffer, tuple(self.left)):
             self.left.discard(name)
             buffer = self.state[name]
             rows = buffer.numel() // expected.shape[1] if buffer.shape[-1:] == expected.shape[1:] else 0
-            is_right_size = rows >= len(expected) if what == "table of positions" else rows == len(expected)
+            is_right_size = rows == len(expected) if what == "mask" else rows >= len(expected)
             values = buffer.float().flatten()[: expected.numel()]
             # half precision keeps sinusoids to 0.004
             if not is_right_size or not torch.allclose(values, expected.flatten().to(values), atol=4e-3):
@@ -116,7 +116,7 @@ def _gpt_playground(read: _Reader, config: PreTrainedConfig) -> State:
         state |= read.norm(f"{theirs}.ln2", f"{ours}.feed_forward_norm", width)
         state |= read.feed_forward(f"{theirs}.fc1", f"{theirs}.fc2", ours, width, inner)
     length = config.max_position_embeddings
-    read.drop(lambda name: name.endswith(".attn.bias"), torch.ones(length, length).tril())
+    read.drop(lambda name: name.endswith(".attn.bias"), "mask", torch.ones(length, length).tril())
     return state
 
 
@@ -144,7 +144,7 @@ def _tinystories_notes(read: _Reader, config: PreTrainedConfig) -> State:
         state |= read.norm(f"{theirs}.layer_norm_2", f"{ours}.feed_forward_norm", width)
         state |= read.feed_forward(f"{theirs}.ffn.layer1", f"{theirs}.ffn.layer2", ours, width, inner)
     length = config.max_position_embeddings
-    read.drop(lambda name: name.endswith(".tril"), torch.ones(length, length).tril())
+    read.drop(lambda name: name.endswith(".tril"), "mask", torch.ones(length, length).tril())
     return state
 
 
@@ -208,7 +208,7 @@ def _annotated_seq2seq(read: _Reader, config: PreTrainedConfig) -> State:
         if name.endswith("_norm.weight"):  # the article divides by the unbiased deviation
             state[name] = (tensor.double() * math.sqrt((width - 1) / width)).to(tensor.dtype)
     table = SinusoidalPositionalEmbedding(config.max_position_embeddings, width).make_table()
-    read.drop(lambda name: name.endswith(".pos_encodings.pos_encodings"), table)
+    read.drop(lambda name: name.endswith(".pos_encodings.pos_encodings"), "table of positions", table)
     return state
 
 
@@ -240,7 +240,7 @@ def _gelu_seq2seq(read: _Reader, config: PreTrainedConfig) -> State:
             state[name] = (tensor.double() / math.sqrt(config.encoder_attention_heads)).to(tensor.dtype)
     # the article does not define its `PositionalEncoding`; it means the paper's sinusoids
     table = SinusoidalPositionalEmbedding(config.max_position_embeddings, width).make_table()
-    read.drop(lambda name: ".position_embed." in name, table)
+    read.drop(lambda name: ".position_embed." in name, "table of positions", table)
     return state
 
 

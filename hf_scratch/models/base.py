@@ -66,7 +66,7 @@ class ScratchPreTrainedModel(PreTrainedModel):
     @classmethod
     @functools.wraps(PreTrainedModel.from_pretrained.__func__, assigned=())  # shows transformers' signature
     def from_pretrained(cls, pretrained_model_name_or_path, *args, output_loading_info: bool = False, **kwargs):
-        """Load like any transformers model, but refuse the weights of another model.
+        """Load like any transformers model, but refuse the weights of another model. An adapter's own are not checked.
 
         transformers only reports missing and unexpected weights, and leaves missing ones random. Pass
         `output_loading_info=True` or `ignore_mismatched_sizes=True` to get that behaviour.

@@ -7,6 +7,7 @@ Its interface is Marian's: `tokenizer(texts)` encodes sources, `tokenizer(text_t
 
 import copy
 import os
+from typing import Any
 
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
@@ -43,13 +44,13 @@ class SourceTargetTokenizer(PreTrainedTokenizerFast):
         **kwargs,
     ):
         super().__init__(*args, **kwargs)
+        self.source_tokenizer: Any = self._tokenizer
         if target_tokenizer_object is not None:
             self.target_tokenizer = copy.deepcopy(target_tokenizer_object)
         elif target_tokenizer_file is not None:
             self.target_tokenizer = Tokenizer.from_file(target_tokenizer_file)
         else:
             raise ValueError(f"There is no target tokenizer: the folder has no {TARGET_FILE}.")
-        self.source_tokenizer = self._tokenizer
         for token, token_id in zip(self.all_special_tokens, self.all_special_ids, strict=True):
             if self.target_tokenizer.token_to_id(token) != token_id:
                 raise ValueError(f"The special token {token!r} is {token_id} in the source, but not in the target.")
@@ -68,13 +69,28 @@ class SourceTargetTokenizer(PreTrainedTokenizerFast):
     def _decode(self, *args, use_source_tokenizer: bool = False, **kwargs) -> str:
         if use_source_tokenizer:
             return super()._decode(*args, **kwargs)
-        self._switch_to_target_mode()
-        try:
-            return super()._decode(*args, **kwargs)
-        finally:
-            self._switch_to_input_mode()
+        reader = copy.copy(self)  # another thread may be encoding with `self`
+        reader._switch_to_target_mode()
+        return super(SourceTargetTokenizer, reader)._decode(*args, **kwargs)
+
+    def add_special_tokens(self, special_tokens_dict: dict, *args, **kwargs) -> int:
+        """As transformers', for tokens that both vocabularies have with the same id.
+
+        Raises:
+            ValueError: naming a token that they do not have.
+        """
+        for value in special_tokens_dict.values():
+            for token in map(str, value if isinstance(value, list | tuple) else [value]):
+                token_id = self.source_tokenizer.token_to_id(token)
+                if token_id is None or token_id != self.target_tokenizer.token_to_id(token):
+                    raise ValueError(
+                        f"The special token {token!r} must have the same id in both vocabularies. Train them with it, "
+                        "or add it to the source alone: `add_tokens(..., special_tokens=True)`."
+                    )
+        return super().add_special_tokens(special_tokens_dict, *args, **kwargs)
 
     def _save_pretrained(self, save_directory, file_names, legacy_format=None, filename_prefix=None):
+        self._switch_to_input_mode()  # a call that failed may have left the other
         names = super()._save_pretrained(save_directory, file_names, legacy_format, filename_prefix)
         target = os.path.join(save_directory, f"{filename_prefix}-{TARGET_FILE}" if filename_prefix else TARGET_FILE)
         self.target_tokenizer.save(target)

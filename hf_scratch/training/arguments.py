@@ -296,7 +296,7 @@ def check_training_arguments(args: TrainingArguments) -> None:
             num_training_steps=10,
             scheduler_specific_kwargs=args.lr_scheduler_kwargs,
         )
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, ArithmeticError) as error:
         raise ValueError(f"`lr_scheduler_type` {SchedulerType(args.lr_scheduler_type).value}: {error}.") from error
 
 

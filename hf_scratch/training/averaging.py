@@ -15,7 +15,7 @@ from transformers import Trainer, TrainingArguments
 from ..manifest import MANIFEST, DamagedFolderError, check_manifest, write_manifest
 from .arguments import require_output_dir
 from .callbacks import TimeLimit, TrainingTime
-from .checkpoints import delete_early_checkpoints, is_early, step_of, whole_checkpoints
+from .checkpoints import delete_early_checkpoints, is_early, is_in, step_of, whole_checkpoints
 
 logger = logging.getLogger(__name__)
 
@@ -50,8 +50,23 @@ def average_checkpoints(folders: Sequence[str | Path]) -> dict[str, torch.Tensor
     return {name: (total / len(folders)).to(state[name].dtype) for name, total in mean.items()}
 
 
-def check_average(args: TrainingArguments, num_checkpoints: int) -> None:
-    """Raise ValueError where fewer checkpoints are kept than are to be averaged."""
+def check_average(args: TrainingArguments, num_checkpoints: int, checkpoint: str | None = None) -> None:
+    """Check that the last checkpoints will be there to be averaged.
+
+    Args:
+        args: the training arguments.
+        num_checkpoints: how many are to be averaged.
+        checkpoint: the folder that the run is resumed from, or None.
+
+    Raises:
+        ValueError: fewer checkpoints are kept, or the earlier ones are in another folder.
+    """
+    if num_checkpoints > 1 and checkpoint is not None and not is_in(checkpoint, require_output_dir(args)):
+        raise ValueError(
+            f"`average_checkpoints` is {num_checkpoints}, but the run is resumed from {checkpoint}, which is not in "
+            f"`output_dir` ({args.output_dir}): earlier checkpoints would be left out. Resume in the checkpoint's own "
+            "folder, or in a copy of it."
+        )
     limit = args.save_total_limit
     if num_checkpoints > 1 and (args.save_strategy == "no" or (limit is not None and limit < num_checkpoints)):
         kept = "saves none" if args.save_strategy == "no" else f"keeps {limit} (`save_total_limit`)"
@@ -79,11 +94,7 @@ def save_final_model(trainer: Trainer) -> None:
 
 
 def last_checkpoints(
-    output_dir: str,
-    count: int,
-    up_to: int | None = None,
-    early_step: int | None = None,
-    resumed_from: str | Path | None = None,
+    output_dir: str, count: int, up_to: int | None = None, early_step: int | None = None
 ) -> list[str]:
     """Return the folders of the last `count` whole checkpoints, oldest first.
 
@@ -93,14 +104,8 @@ def last_checkpoints(
         up_to: the latest update that counts. Default: no limit.
         early_step: the update whose checkpoint counts although it is early. Other early checkpoints do not count, as
             a run that was not stopped has none.
-        resumed_from: the checkpoint that the run was resumed from. If it is in another folder, that folder's
-            checkpoints up to this one count too.
     """
-    found = whole_checkpoints(output_dir)
-    if resumed_from is not None and Path(resumed_from).absolute().parent.resolve() != Path(output_dir).resolve():
-        before, last = whole_checkpoints(Path(resumed_from).parent), step_of(resumed_from)
-        found = [folder for folder in before if step_of(folder) <= last] + found
-    steps = {folder: step_of(folder) for folder in found}
+    steps = {folder: step_of(folder) for folder in whole_checkpoints(output_dir)}
     folders = [
         str(folder)
         for folder, step in steps.items()
@@ -132,8 +137,7 @@ def evaluate_and_select_weights(trainer: Trainer, num_checkpoints: int) -> dict:
         raise ValueError(f"An average is chosen by `eval_loss`, but the evaluation has only {', '.join(trained)}.")
     step = trainer.state.global_step
     output_dir, early_step = require_output_dir(trainer.args), step if _is_time_up(trainer) else None
-    resumed_from = getattr(trainer, "resumed_from", None)
-    folders = last_checkpoints(output_dir, num_checkpoints, step, early_step, resumed_from)
+    folders = last_checkpoints(output_dir, num_checkpoints, step, early_step)
     folders = [folder for folder in folders if _is_intact(folder)]
     if len(folders) < num_checkpoints:
         logger.warning(f"There are {len(folders)} checkpoints to average, not {num_checkpoints}.")

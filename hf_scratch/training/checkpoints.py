@@ -39,6 +39,11 @@ def step_of(checkpoint: str | Path) -> int:
     return int(digits) if digits.isdecimal() else -1
 
 
+def is_in(checkpoint: str | Path, output_dir: str | Path) -> bool:
+    """Return whether a checkpoint, or the link to one, is in this folder."""
+    return Path(checkpoint).absolute().parent.resolve() == Path(output_dir).resolve()
+
+
 def whole_checkpoints(output_dir: str | Path) -> list[Path]:
     """Return the checkpoints of a run that were saved completely (they have a manifest), by ascending update."""
     return [path for path in numbered_checkpoints(output_dir) if (path / MANIFEST).is_file()]
@@ -168,20 +173,26 @@ def find_checkpoint(args: TrainingArguments, wanted: str | Path | Literal[True])
 
     Args:
         args: the training arguments.
-        wanted: the checkpoint's folder, or True for the last whole one of `output_dir`.
+        wanted: the checkpoint's folder; or True for the last one of `output_dir` that is whole and undamaged. Of a
+            stock Trainer's checkpoints, which have no manifest, True takes the last one.
 
     Raises:
         UserError: there is none; a part of it is missing or is not what was saved; or its updates had another number
             of rows.
     """
-    if wanted is True:
-        output_dir = require_output_dir(args)
-        checkpoint, facts = _last_whole_checkpoint(output_dir) or _raise_no_checkpoint(output_dir)
-    else:
-        checkpoint = Path(wanted)
-        facts = _check_folder(checkpoint) or {}
-    _check_resumable(checkpoint, facts, args)
+    checkpoint = _last_undamaged(require_output_dir(args)) if wanted is True else Path(wanted)
+    _check_resumable(checkpoint, _check_folder(checkpoint) or {}, args)
     return str(checkpoint)
+
+
+def _last_undamaged(output_dir: str) -> Path:
+    for folder in reversed(whole_checkpoints(output_dir) or numbered_checkpoints(output_dir)):
+        try:
+            check_manifest(folder)
+            return folder
+        except DamagedFolderError as error:
+            logger.warning(f"{error}. The checkpoint before it is used.")
+    _raise_no_checkpoint(output_dir)
 
 
 def _raise_no_checkpoint(output_dir: str) -> NoReturn:
@@ -230,7 +241,7 @@ def _last_whole_checkpoint(output_dir: str) -> tuple[Path, dict] | None:
 def _named_checkpoint(path: str, output_dir: str) -> tuple[Path, dict]:
     checkpoint = Path(path).expanduser()
     facts = _check_folder(checkpoint)
-    if checkpoint.absolute().parent.resolve() != Path(output_dir).resolve():  # the checkpoint may be a link
+    if not is_in(checkpoint, output_dir):
         check_output_dir(output_dir)
     elif later := [
         folder.name for folder in numbered_checkpoints(output_dir) if step_of(folder) > step_of(checkpoint)

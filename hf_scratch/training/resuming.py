@@ -70,7 +70,7 @@ class ResumableTrainerMixin(Trainer):
         self.add_callback(SaveAfterEvaluation())  # after the callbacks that ask for checkpoints
         self.saved_step = None  # the update after which the last checkpoint of this run was saved
         self.saves_early = False
-        self.resumed_from = None  # the checkpoint's folder
+        self.is_resumed = False
 
     def get_train_dataloader(self) -> DataLoader:
         """As stock, with the sampler where accelerate's `set_epoch` finds it."""
@@ -111,7 +111,7 @@ class ResumableTrainerMixin(Trainer):
                 "With `dispatch_batches`, a run on several processes that is resumed within an epoch reads other rows "
                 "than a run that was not stopped. Leave it out to resume exactly."
             )
-        self.saved_step, self.resumed_from = None, resume_from_checkpoint
+        self.saved_step, self.is_resumed = None, bool(resume_from_checkpoint)
         self.save_total_limit, self.args.save_total_limit = self.args.save_total_limit, None
         eval_on_start = self.args.eval_on_start
         self.args.eval_on_start = eval_on_start and not resume_from_checkpoint
@@ -171,7 +171,7 @@ class ResumableTrainerMixin(Trainer):
     def _run_epoch(self, *args, **kwargs):
         callbacks = self.callback_handler.callbacks
         stoppers = [c for c in callbacks if isinstance(c, EarlyStoppingCallback)]
-        has_stopped = self.resumed_from is not None and any(
+        has_stopped = self.is_resumed and any(
             c.early_stopping_patience_counter >= c.early_stopping_patience for c in stoppers
         )
         if has_stopped or self.state.global_step >= self.state.max_steps:

@@ -6,6 +6,7 @@ python scripts/publish/publish.py --folder model_cards/scratch-transformer-multi
     --run runs/seed1 runs/cosine_seed1 --name seed1
 python scripts/publish/publish.py --folder model_cards/scratch-transformer-multi30k-en-de \
     --run runs/seed2 runs/cosine_seed2 --name seed2 --record_only
+python scripts/publish/publish.py --folder scripts/recipes --run runs/gelu --name multi30k_gelu --record_only
 python scripts/publish/publish.py --folder model_cards/scratch-gpt-tinystories \
     --run runs/tinystories_small --name best --dtype bfloat16 --dataset_name roneneldan/TinyStories
 """
@@ -106,6 +107,8 @@ def main():
             sample_stories(args.folder, list(load_splits(args.dataset_name)["validation"]["text"]))
         else:
             draw_cross_attention(args.folder, SENTENCE)
+    if args.record_only and not (args.folder / "config.json").is_file():
+        return  # records without a published model, as those of scripts/recipes
     records = read_records(args.folder / "records")
     plot_runs({name: log_with_bits_per_byte(record) for name, record in records.items()}, str(args.folder))
     print(f"{args.folder} is ready for its card: make results WRITE=1")

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from string import Template
 
+from article_tables import article_blocks
 from language_model_card import language_model_figures
 from readme_tables import TRANSLATOR, WRITER, index_blocks, readme_blocks
 from translation_card import translation_figures
@@ -67,6 +68,8 @@ def main(args: Sequence[str] | None = None) -> int:
     if options.only in (None, "tables"):
         results.append(update_blocks(ROOT / "README.md", readme_blocks(options.cards), options.write))
         results.append(update_blocks(options.cards / "README.md", index_blocks(options.cards), options.write))
+        articles = ROOT / "hf_scratch" / "convert" / "README.md"
+        results.append(update_blocks(articles, article_blocks(), options.write))
     return int(False in results)
 
 
