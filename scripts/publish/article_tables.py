@@ -45,7 +45,8 @@ EXPERIMENTS = (
         "paper-seq2seq",
         "multi30k_paper",
         "nothing: it describes no training",
-        "Its blocks are put together as its prose says, corrected as below. Size and training are ours.",
+        "Its blocks are put together as its prose says, corrected as below. Size and training are ours. It has no "
+        "dropout: the validation loss is lowest after 1,500 updates, whose weights are kept.",
     ),
     (
         "paper-seq2seq",
