@@ -32,6 +32,7 @@ NOT_OF_STOCK = (
     "average_checkpoints",
     "decay_all_parameters",
     "decay_embeddings",
+    "max_predict_samples",
     "mlm_probability",
     "prompt_column",
     "r_drop_alpha",

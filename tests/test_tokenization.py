@@ -217,10 +217,12 @@ def test_special_tokens_must_be_in_both_vocabularies(tmp_path):
     assert loaded("<de> A man")["input_ids"] == tokenizer("<de> A man")["input_ids"]
 
 
-def test_a_call_that_failed_does_not_change_what_is_saved(tmp_path):
+def test_a_call_that_failed_changes_nothing(tmp_path):
     tokenizer = make_words(add_eos=True)
     expected = tokenizer(SOURCE[0])["input_ids"]
     with pytest.raises((TypeError, ValueError)):
         tokenizer(text_target=[TARGET[0], 5])
+    assert tokenizer.encode(SOURCE[0]) == expected
+    assert tokenizer.decode(expected, skip_special_tokens=True, use_source_tokenizer=True) == SOURCE[0]
     tokenizer.save_pretrained(tmp_path)
     assert load_tokenizer(tmp_path)(SOURCE[0])["input_ids"] == expected

@@ -66,6 +66,13 @@ class SourceTargetTokenizer(PreTrainedTokenizerFast):
     def _switch_to_target_mode(self):
         self._tokenizer = self.target_tokenizer
 
+    def __call__(self, *args, **kwargs):
+        """As transformers'. Afterwards it reads sources again, also if a target was wrong."""
+        try:
+            return super().__call__(*args, **kwargs)
+        finally:
+            self._switch_to_input_mode()
+
     def _decode(self, *args, use_source_tokenizer: bool = False, **kwargs) -> str:
         if use_source_tokenizer:
             return super()._decode(*args, **kwargs)
@@ -79,18 +86,19 @@ class SourceTargetTokenizer(PreTrainedTokenizerFast):
         Raises:
             ValueError: naming a token that they do not have.
         """
-        for value in special_tokens_dict.values():
-            for token in map(str, value if isinstance(value, list | tuple) else [value]):
-                token_id = self.source_tokenizer.token_to_id(token)
-                if token_id is None or token_id != self.target_tokenizer.token_to_id(token):
-                    raise ValueError(
-                        f"The special token {token!r} must have the same id in both vocabularies. Train them with it, "
-                        "or add it to the source alone: `add_tokens(..., special_tokens=True)`."
-                    )
+        values = [value if isinstance(value, list | tuple) else [value] for value in special_tokens_dict.values()]
+        tokens = [token for each in values for token in each]
+        for token in map(str, tokens):
+            token_id = self.source_tokenizer.token_to_id(token)
+            if token_id is None or token_id != self.target_tokenizer.token_to_id(token):
+                raise ValueError(
+                    f"The special token {token!r} must have the same id in both vocabularies. Train them with it, "
+                    "or add it to the source alone: `add_tokens(..., special_tokens=True)`."
+                )
+        self.target_tokenizer.add_special_tokens(tokens)
         return super().add_special_tokens(special_tokens_dict, *args, **kwargs)
 
     def _save_pretrained(self, save_directory, file_names, legacy_format=None, filename_prefix=None):
-        self._switch_to_input_mode()  # a call that failed may have left the other
         names = super()._save_pretrained(save_directory, file_names, legacy_format, filename_prefix)
         target = os.path.join(save_directory, f"{filename_prefix}-{TARGET_FILE}" if filename_prefix else TARGET_FILE)
         self.target_tokenizer.save(target)

@@ -1,6 +1,7 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 """The table of hf_scratch/convert/README.md that compares the articles' experiments with ours, from runs' records."""
 
+import math
 from pathlib import Path
 
 from hf_scratch.reporting.records import Record, read_records
@@ -93,7 +94,7 @@ def _results(runs: list[Record]) -> str:
         text = f"validation loss {validation[0]['loss']:.2f}, test BLEU **{test[0]['bleu']:.2f}** (13a, cased)"
         if runs[0]["recipe"] == "multi30k_article":  # the others smooth the labels in training
             losses = [entry["loss"] for entry in runs[0]["log"] if "loss" in entry]
-            text = f"training loss {losses[-1]:.2f}, {text}"
+            text = f"training loss {losses[-1] if losses else math.nan:.2f}, {text}"
         return text
     return f"**{validation[0]['bits_per_byte']:.2f} bits per byte**, {validation[0]['loss']:.2f} nats per token"
 
