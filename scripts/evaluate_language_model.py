@@ -21,10 +21,10 @@ from hf_scratch.evaluation.language_modeling import (
     evaluate_answers,
     evaluate_language_model,
     evaluate_masked_language_model,
-    find_questions,
+    take_questions,
 )
 from hf_scratch.tokenization import report_unknown
-from hf_scratch.training.arguments import check_at_least
+from hf_scratch.training.arguments import check_at_least, check_masking_and_answers
 from hf_scratch.training.parsing import parse_arguments
 
 
@@ -52,13 +52,7 @@ class LanguageModelEvaluationArguments(EvaluationArguments):
     def check(self) -> None:
         super().check()
         check_at_least(self, 1, "block_size", "stride")
-        if self.mlm_probability is not None and not 0 < self.mlm_probability < 1:
-            raise ValueError(f"`mlm_probability` must be between 0 and 1, got {self.mlm_probability}.")
-        others = [name for name in ("prompt_column", "answer_after", "stride") if getattr(self, name) is not None]
-        if self.mlm_probability is not None and others:
-            raise ValueError(f"`mlm_probability` and `{others[0]}` do not go together. Leave one of them out.")
-        if self.answer_after is not None and self.prompt_column is not None:
-            raise ValueError("`answer_after` and `prompt_column` both say where answers begin. Give one of them.")
+        check_masking_and_answers(self, "stride")
 
 
 @command
@@ -73,11 +67,7 @@ def main():
             choose_windows(model.config, args.block_size, args.stride)
         else:
             check_encoder(model.config)
-        questions = None
-        if args.prompt_column is not None:
-            questions = rows["prompt"]
-        elif args.answer_after is not None:
-            questions = find_questions(rows["text"], args.answer_after, args.test_file)
+        questions = take_questions(rows, args.answer_after, args.test_file)
         if questions is not None:
             count_answer_tokens(model.config, tokenizer, questions, rows["text"], args.test_file)
     report_unknown(tokenizer, rows["text"], args.test_file)

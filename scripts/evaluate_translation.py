@@ -19,7 +19,13 @@ from hf_scratch.errors import command, preparation
 from hf_scratch.evaluation.arguments import EvaluationArguments, check_writable, load_for_evaluation, report
 from hf_scratch.evaluation.metrics import Rouge
 from hf_scratch.evaluation.translation import evaluate_translation, write_lines
-from hf_scratch.training.arguments import TASKS, check_at_least, check_beams, check_finite, check_length_penalty
+from hf_scratch.training.arguments import (
+    TASK_METADATA,
+    check_at_least,
+    check_beams,
+    check_finite,
+    check_length_penalty,
+)
 from hf_scratch.training.parsing import parse_arguments
 
 logger = logging.getLogger("evaluate_translation")
@@ -32,10 +38,7 @@ class TranslationEvaluationArguments(EvaluationArguments):
     test_file: str = field(metadata={"help": 'JSON lines: {"en": ..., "de": ...} or {"translation": {...}}.'})
     source_lang: str = field(metadata={"help": "The source language's column."})
     target_lang: str = field(metadata={"help": "The target language's column."})
-    task: str = field(
-        default="translation",
-        metadata={"help": "What the pairs are; summaries are scored with ROUGE.", "choices": list(TASKS)},
-    )
+    task: str = field(default="translation", metadata=TASK_METADATA)
     num_beams: int = field(default=5, metadata={"help": "Beams; 1 is greedy."})
     length_penalty: float = field(
         default=1.0, metadata={"help": "Length penalty for beam search; above 0 favours long translations."}

@@ -21,8 +21,8 @@ from hf_scratch.evaluation.language_modeling import (
     evaluate_answers,
     evaluate_language_model,
     evaluate_masked_language_model,
-    find_questions,
     sample_text,
+    take_questions,
 )
 from hf_scratch.reporting.batches import format_training_batch
 from hf_scratch.reporting.cards import write_language_model_card
@@ -53,7 +53,11 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
         }
     check_validation_data(args, splits)
     check_average(args, data_args.average_checkpoints, checkpoint)
-    questions = take_questions(texts, data_args)
+    questions = {}
+    for name in [name for name in ("validation", "test") if name in texts]:
+        found = take_questions(texts[name], data_args.answer_after, describe_split(data_args, name))
+        if found is not None:
+            questions[name] = found
 
     block_size = data_args.block_size
     tokenizer = choose_tokenizer(model_args, checkpoint, texts["train"]["text"], "bpe", block_size, add_eos=False)
@@ -120,19 +124,6 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
         callbacks=stopping_callbacks(data_args, args),
     )
     return trainer, texts, questions
-
-
-def take_questions(texts: dict, data_args) -> dict:
-    """Return the questions of the splits that are scored, if the texts are questions and answers."""
-    splits = [name for name in ("validation", "test") if name in texts]
-    if data_args.prompt_column is not None:
-        return {name: texts[name]["prompt"] for name in splits}
-    if data_args.answer_after is not None:
-        separator = data_args.answer_after
-        return {
-            name: find_questions(texts[name]["text"], separator, describe_split(data_args, name)) for name in splits
-        }
-    return {}
 
 
 def train(trainer: LanguageModelTrainer, texts: dict, questions: dict, data_args, recipe: str, checkpoint: str | None):

@@ -194,6 +194,22 @@ def find_questions(texts: Sequence[str], separator: str, name: str = "the texts"
     return [text[: text.index(separator) + len(separator)] for text in texts]
 
 
+def take_questions(rows: Dataset, separator: str | None, name: str = "the texts") -> Sequence[str] | None:
+    """Return the questions of rows that are questions with answers, or None of other texts.
+
+    Args:
+        rows: as `take_texts` returns them: with the column "prompt", if prompts were taken.
+        separator: ends the question in rows without prompts. None: such rows have no questions.
+        name: what an error calls the rows.
+
+    Raises:
+        ValueError: see `find_questions`.
+    """
+    if "prompt" in rows.column_names:
+        return rows["prompt"]
+    return None if separator is None else find_questions(rows["text"], separator, name)
+
+
 def count_answer_tokens(
     config, tokenizer, questions: Sequence[str], texts: Sequence[str], name: str = "the texts"
 ) -> int:

@@ -19,7 +19,10 @@ from ..tokenization import KINDS, target_size
 
 LONGEST_BLOCK = 2**20  # tokens; even the last row is padded to this length
 WORKERS_PER_CORE = 16  # of the data loader, at most
-TASKS = ("translation", "summarization")  # of an encoder-decoder
+TASK_METADATA = {  # of the option `task` of an encoder-decoder's scripts
+    "help": "What the pairs are; summaries are scored with ROUGE.",
+    "choices": ["translation", "summarization"],
+}
 DTYPES = ("float32", "bfloat16", "float16")
 
 
@@ -59,6 +62,29 @@ def check_beams(num_beams: int, tokenizer: PreTrainedTokenizerBase) -> None:
     """Raise ValueError if there are more beams than the target has tokens."""
     if num_beams > target_size(tokenizer):
         raise ValueError(f"`num_beams` is {num_beams}, but there are only {target_size(tokenizer)} tokens.")
+
+
+def check_masking_and_answers(arguments: Any, *not_of_encoders: str) -> None:
+    """Check the options of masked language modelling and of questions with answers.
+
+    Args:
+        arguments: have `mlm_probability`, `prompt_column` and `answer_after`.
+        not_of_encoders: further options that an encoder does not take.
+
+    Raises:
+        ValueError: a value is wrong, or two options do not go together.
+    """
+    probability, separator, column = arguments.mlm_probability, arguments.answer_after, arguments.prompt_column
+    if probability is not None and not 0 < probability < 1:
+        raise ValueError(f"`mlm_probability` must be between 0 and 1, got {probability}.")
+    names = ("prompt_column", "answer_after", *not_of_encoders)
+    others = [name for name in names if getattr(arguments, name) not in (None, False)]
+    if probability is not None and others:
+        raise ValueError(f"`mlm_probability` and `{others[0]}` do not go together. Leave one of them out.")
+    if separator == "":
+        raise ValueError("`answer_after` must not be empty.")
+    if separator is not None and column is not None:
+        raise ValueError("`answer_after` and `prompt_column` both say where answers begin. Give one of them.")
 
 
 def check_finite(arguments: Any, *names: str) -> None:
@@ -157,10 +183,7 @@ class DataArguments:
 class TranslationArguments(DataArguments):
     """The options of train_translation.py."""
 
-    task: str = field(
-        default="translation",
-        metadata={"help": "What the pairs are; summaries are scored with ROUGE.", "choices": list(TASKS)},
-    )
+    task: str = field(default="translation", metadata=TASK_METADATA)
     source_lang: str | None = field(default=None, metadata={"help": "The source language's column, e.g. en."})
     target_lang: str | None = field(default=None, metadata={"help": "The target language's column, e.g. de."})
     max_source_length: int = field(default=128, metadata={"help": "Sources are cut to this many tokens."})
@@ -222,18 +245,7 @@ class LanguageModelArguments(DataArguments):
         check_at_least(self, 2, "block_size")
         if self.block_size > LONGEST_BLOCK:
             raise ValueError(f"`block_size` must be {LONGEST_BLOCK} or less, got {self.block_size}.")
-        if self.mlm_probability is not None and not 0 < self.mlm_probability < 1:
-            raise ValueError(f"`mlm_probability` must be between 0 and 1, got {self.mlm_probability}.")
-        others = [
-            name for name in ("prompt_column", "answer_after", "sample_prompt") if getattr(self, name) is not None
-        ]
-        others += ["attend_across_texts"] * self.attend_across_texts
-        if self.mlm_probability is not None and others:
-            raise ValueError(f"`mlm_probability` and `{others[0]}` do not go together. Leave one of them out.")
-        if self.answer_after == "":
-            raise ValueError("`answer_after` must not be empty.")
-        if self.answer_after is not None and self.prompt_column is not None:
-            raise ValueError("`answer_after` and `prompt_column` both say where answers begin. Give one of them.")
+        check_masking_and_answers(self, "sample_prompt", "attend_across_texts")
 
 
 def require_output_dir(args: TrainingArguments) -> str:

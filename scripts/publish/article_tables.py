@@ -87,7 +87,8 @@ def _results(runs: list[Record]) -> str:
     test = [run["metrics"].get("test", {}) for run in runs]
     if "accuracy" in test[0]:
         right = ", ".join(f"{100 * metrics['accuracy']:.1f}" for metrics in test)
-        return f"**{right} %** of {test[0]['answers']:,} test products right (seeds {_seeds(runs)})"
+        seeds = ", ".join(str(run["seed"]) for run in runs)
+        return f"**{right} %** of {test[0]['answers']:,} test products right (seeds {seeds})"
     if "rougeL" in test[0]:
         return f"ROUGE-L **{test[0]['rougeL']:.1f}** on {test[0]['sentences']} test stories"
     if "bleu" in test[0]:
@@ -99,18 +100,10 @@ def _results(runs: list[Record]) -> str:
     return f"**{validation[0]['bits_per_byte']:.2f} bits per byte**, {validation[0]['loss']:.2f} nats per token"
 
 
-def _seeds(runs: list[Record]) -> str:
-    return ", ".join(str(run["seed"]) for run in runs)
-
-
 def _budget(runs: list[Record]) -> str:
     """How long the runs were, and for annotated-seq2seq how long its 1,000 epochs would be."""
     run, minutes = runs[0], [run["minutes"] for run in runs if run["minutes"] is not None]
-    spent = (
-        f"{min(minutes):.0f}"
-        if round(min(minutes)) == round(max(minutes))
-        else f"{min(minutes):.0f} to {max(minutes):.0f}"
-    )
+    spent = " to ".join(dict.fromkeys(f"{value:.0f}" for value in (min(minutes), max(minutes))))
     text = f"{run['updates']:,} updates ({run['epochs']:.1f} epochs), {spent} minutes"
     if run["recipe"] == "multi30k_article":
         days = 1000 * run["minutes"] / run["epochs"] / 60 / 24
