@@ -17,9 +17,9 @@ token at the start of a text as inside it. transformers' streamers decode each l
 a space at the start of a later line is lost; `decode` of the whole output keeps it.
 """
 
-import logging
 from collections import Counter
 from collections.abc import Iterable
+from itertools import chain, islice
 from typing import Any
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
@@ -27,11 +27,10 @@ from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from .models.tokenization_source_target import SourceTargetTokenizer
 
-logger = logging.getLogger(__name__)
-
 PAD, BOS, EOS, UNK, MASK = "<pad>", "<s>", "</s>", "<unk>", "<mask>"
 KINDS = ("char", "bpe", "joint", "separate", "word")
 WITH_UNKNOWN = ("char", "word")  # these do not cover every text
+TEXTS_AT_ONCE = 10_000  # that are encoded to count unknown pieces
 
 
 def train_tokenizer(
@@ -84,9 +83,11 @@ def train_tokenizer(
         raise ValueError(f"`vocab_size` is {vocab_size}; a {kind!r} tokenizer needs at least {smallest}.")
 
     def train(texts: Iterable[str], name: str) -> Tokenizer:
-        texts = list(texts)
-        if not any(texts):
+        texts = iter(texts)
+        first = next((text for text in texts if text), None)
+        if first is None:
             raise ValueError(f"There is no text to train a tokenizer on: `{name}` is empty.")
+        texts = chain([first], texts)  # all are never in memory at once
         if kind == "char":
             tokenizer = _char_tokenizer(texts, vocab_size, specials)
         elif kind == "word":
@@ -121,7 +122,7 @@ def target_size(tokenizer: PreTrainedTokenizerBase) -> int:
     return len(tokenizer) if target is None else target.get_vocab_size()
 
 
-def _char_tokenizer(texts: list[str], vocab_size: int, specials: list[str]) -> Tokenizer:
+def _char_tokenizer(texts: Iterable[str], vocab_size: int, specials: list[str]) -> Tokenizer:
     counts = Counter()
     for text in texts:
         counts.update(text)
@@ -135,7 +136,7 @@ def _char_tokenizer(texts: list[str], vocab_size: int, specials: list[str]) -> T
 
 
 def _word_tokenizer(
-    texts: list[str], vocab_size: int, specials: list[str], min_frequency: int, show_progress: bool
+    texts: Iterable[str], vocab_size: int, specials: list[str], min_frequency: int, show_progress: bool
 ) -> Tokenizer:
     tokenizer = Tokenizer(models.WordLevel(unk_token=UNK))
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -149,12 +150,12 @@ def _word_tokenizer(
     trainer = trainers.WordLevelTrainer(
         vocab_size=vocab_size, min_frequency=min_frequency, special_tokens=specials, show_progress=show_progress
     )
-    tokenizer.train_from_iterator(texts, trainer, length=len(texts))
+    tokenizer.train_from_iterator(texts, trainer)
     return tokenizer
 
 
 def _byte_level_bpe(
-    texts: list[str], vocab_size: int, specials: list[str], prefix_space: bool, show_progress: bool
+    texts: Iterable[str], vocab_size: int, specials: list[str], prefix_space: bool, show_progress: bool
 ) -> Tokenizer:
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -168,11 +169,11 @@ def _byte_level_bpe(
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=show_progress,
     )
-    tokenizer.train_from_iterator(texts, trainer, length=len(texts))
+    tokenizer.train_from_iterator(texts, trainer)
     return tokenizer
 
 
-def count_unknown(tokenizer: PreTrainedTokenizerFast, texts: Iterable[str], is_target: bool = False) -> Counter:
+def count_unknown(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], is_target: bool = False) -> Counter:
     """Count the pieces of `texts`, characters or words, that the tokenizer does not know.
 
     Args:
@@ -186,33 +187,34 @@ def count_unknown(tokenizer: PreTrainedTokenizerFast, texts: Iterable[str], is_t
     unknown = Counter()
     if tokenizer.unk_token_id is None:
         return unknown
-    texts = list(texts)
     backend = (is_target and getattr(tokenizer, "target_tokenizer", None)) or tokenizer.backend_tokenizer
-    encodings = backend.encode_batch(texts, add_special_tokens=False)
-    for text, encoding in zip(texts, encodings, strict=True):
-        for token_id, (start, end) in zip(encoding.ids, encoding.offsets, strict=True):
-            if token_id == tokenizer.unk_token_id:
-                unknown[text[start:end].strip() or text[start:end]] += 1
+    texts = iter(texts)
+    while batch := list(islice(texts, TEXTS_AT_ONCE)):
+        encodings = backend.encode_batch(batch, add_special_tokens=False)
+        for text, encoding in zip(batch, encodings, strict=True):
+            for token_id, (start, end) in zip(encoding.ids, encoding.offsets, strict=True):
+                if token_id == tokenizer.unk_token_id:
+                    unknown[text[start:end].strip() or text[start:end]] += 1
     return unknown
 
 
-def report_unknown(
-    tokenizer: PreTrainedTokenizerFast, texts: Iterable[str], name: str, is_target: bool = False
-) -> int:
-    """Log a warning if the tokenizer does not know all of `texts`.
+def describe_unknown(
+    tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], name: str, is_target: bool = False
+) -> list[str]:
+    """Say what the tokenizer does not know of `texts`.
 
     Args:
         tokenizer: a fast tokenizer.
         texts: the texts.
-        name: what the warning calls the texts.
+        name: what to call the texts.
         is_target: whether they are in the target language.
 
     Returns:
-        How many characters or words are unknown.
+        One sentence, or none if all is known.
     """
     unknown = count_unknown(tokenizer, texts, is_target)
-    if unknown:
-        examples = ", ".join(repr(piece) for piece, _ in unknown.most_common(5))
-        pieces = "characters" if all(len(piece) == 1 for piece in unknown) else "words"
-        logger.warning(f"{name}: {unknown.total()} {pieces} are unknown to the tokenizer, e.g. {examples}.")
-    return unknown.total()
+    if not unknown:
+        return []
+    examples = ", ".join(repr(piece) for piece, _ in unknown.most_common(5))
+    pieces = "characters" if all(len(piece) == 1 for piece in unknown) else "words"
+    return [f"{name}: {unknown.total()} {pieces} are unknown to the tokenizer, e.g. {examples}."]

@@ -5,6 +5,7 @@
 python scripts/evaluate_language_model.py --model DIR --test_file F.jsonl
 """
 
+import logging
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -23,9 +24,11 @@ from hf_scratch.evaluation.language_modeling import (
     evaluate_masked_language_model,
     take_questions,
 )
-from hf_scratch.tokenization import report_unknown
+from hf_scratch.tokenization import describe_unknown
 from hf_scratch.training.arguments import check_at_least, check_masking_and_answers
 from hf_scratch.training.parsing import parse_arguments
+
+logger = logging.getLogger("evaluate_language_model")
 
 
 @dataclass(kw_only=True)
@@ -70,7 +73,8 @@ def main():
         questions = take_questions(rows, args.answer_after, args.test_file)
         if questions is not None:
             count_answer_tokens(model.config, tokenizer, questions, rows["text"], args.test_file)
-    report_unknown(tokenizer, rows["text"], args.test_file)
+    for text in describe_unknown(tokenizer, rows["text"], args.test_file):
+        logger.warning(text)
     if args.mlm_probability is not None:
         share, rows_per_batch = args.mlm_probability, args.batch_size
         report(

@@ -7,13 +7,14 @@ python scripts/train_language_model.py scripts/recipes/tinystories_article.yaml 
 """
 
 import logging
+from functools import partial
 
-from transformers import AutoModelForCausalLM, GenerationConfig, TrainingArguments, default_data_collator
+from transformers import AutoModelForCausalLM, GenerationConfig, TrainingArguments
 
 from hf_scratch import ScratchGPTConfig, ScratchGPTForCausalLM
-from hf_scratch.data.loading import describe_split, load_from_arguments
-from hf_scratch.data.masking import MaskingCollator, split_texts
-from hf_scratch.data.texts import pack_texts, take_texts
+from hf_scratch.data.loading import describe_split
+from hf_scratch.data.masking import MaskingCollator
+from hf_scratch.data.texts import PackedTextsCollator
 from hf_scratch.errors import command, preparation
 from hf_scratch.evaluation.language_modeling import (
     check_encoder,
@@ -27,13 +28,13 @@ from hf_scratch.evaluation.language_modeling import (
 from hf_scratch.reporting.batches import format_training_batch
 from hf_scratch.reporting.cards import write_language_model_card
 from hf_scratch.reporting.plots import plot_learning_curve
-from hf_scratch.tokenization import MASK, report_unknown
 from hf_scratch.training.arguments import LanguageModelArguments, check_validation_data
 from hf_scratch.training.averaging import check_average, evaluate_and_select_weights, save_final_model
 from hf_scratch.training.callbacks import stopping_callbacks
 from hf_scratch.training.parsing import start_training_command
+from hf_scratch.training.preparation import TextPreparation
 from hf_scratch.training.runs import open_run
-from hf_scratch.training.starting_point import choose_model, choose_tokenizer
+from hf_scratch.training.starting_point import choose_model
 from hf_scratch.training.trainers import LanguageModelTrainer
 
 logger = logging.getLogger("train_language_model")
@@ -45,13 +46,9 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
     Returns:
         The trainer, the texts of each split, and the questions of the splits whose answers are counted.
     """
-    with args.main_process_first(desc="data"):
-        splits = load_from_arguments(data_args, model_args.cache_dir)
-        texts = {
-            name: take_texts(rows, data_args.text_column, describe_split(data_args, name), data_args.prompt_column)
-            for name, rows in splits.items()
-        }
-    check_validation_data(args, splits)
+    data = TextPreparation(model_args, data_args, checkpoint)
+    data.run(partial(check_validation_data, args))
+    tokenizer, texts, block_size = data.tokenizer, data.texts, data_args.block_size
     check_average(args, data_args.average_checkpoints, checkpoint)
     questions = {}
     for name in [name for name in ("validation", "test") if name in texts]:
@@ -59,11 +56,7 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
         if found is not None:
             questions[name] = found
 
-    block_size = data_args.block_size
-    tokenizer = choose_tokenizer(model_args, checkpoint, texts["train"]["text"], "bpe", block_size, add_eos=False)
     is_masked = data_args.mlm_probability is not None
-    if is_masked and tokenizer.mask_token is None:
-        tokenizer.add_special_tokens({"mask_token": MASK})
     model = choose_model(
         ScratchGPTForCausalLM,
         AutoModelForCausalLM,
@@ -87,18 +80,6 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
         )
     for name, prompts in questions.items():
         count_answer_tokens(model.config, tokenizer, prompts, texts[name]["text"], describe_split(data_args, name))
-    workers = data_args.preprocessing_num_workers
-    with args.main_process_first(desc="packing"):
-        packed = {
-            name: split_texts(rows, tokenizer, block_size, name, workers)
-            if is_masked
-            else pack_texts(rows, tokenizer, block_size, data_args.attend_across_texts, name, workers)
-            for name, rows in texts.items()
-            if name != "test"
-        }
-    for name, rows in texts.items():
-        report_unknown(tokenizer, rows["text"], name)
-
     model.generation_config = GenerationConfig(
         pad_token_id=model.config.pad_token_id,
         bos_token_id=model.config.bos_token_id,
@@ -106,16 +87,17 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
         max_length=model.config.max_position_embeddings,
         do_sample=True,
     )
-    logger.info(f"{model.num_parameters():,} parameters, {len(tokenizer)} tokens, {len(packed['train'])} rows")
+    logger.info(f"{model.num_parameters():,} parameters, {len(tokenizer)} tokens, {len(data.rows['train']):,} rows")
 
-    collator = default_data_collator
+    collator = PackedTextsCollator(tokenizer, block_size, data_args.attend_across_texts)
+    args.remove_unused_columns = False  # the collator reads what the model does not
     if is_masked:
         collator = MaskingCollator(tokenizer, mlm_probability=data_args.mlm_probability)
     trainer = LanguageModelTrainer(
         model=model,
         args=args,
-        train_dataset=packed["train"],
-        eval_dataset=packed.get("validation"),
+        train_dataset=data.rows["train"],
+        eval_dataset=data.rows.get("validation"),
         data_collator=collator,
         processing_class=tokenizer,
         decay_all_parameters=data_args.decay_all_parameters,

@@ -9,19 +9,20 @@ Texts are packed end to end and attend to each other, as in transformers' run_cl
 train_language_model.py; `config_overrides` sets fields of GPT2Config.
 """
 
-from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments, default_data_collator
+from functools import partial
 
-from hf_scratch.data.loading import describe_split, load_from_arguments
-from hf_scratch.data.texts import pack_texts, take_texts
+from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
+
+from hf_scratch.data.texts import PackedTextsCollator
 from hf_scratch.errors import command, preparation
 from hf_scratch.evaluation.language_modeling import evaluate_language_model
-from hf_scratch.loading import load_tokenizer
 from hf_scratch.reporting.cards import write_language_model_card
 from hf_scratch.reporting.plots import plot_learning_curve
 from hf_scratch.training.arguments import LanguageModelArguments, check_validation_data
 from hf_scratch.training.averaging import save_final_model
 from hf_scratch.training.callbacks import TrainingTime, stopping_callbacks
 from hf_scratch.training.parsing import start_training_command
+from hf_scratch.training.preparation import TextPreparation
 from hf_scratch.training.resuming import ResumableTrainerMixin
 from hf_scratch.training.runs import open_run
 from hf_scratch.training.starting_point import make_model
@@ -59,18 +60,9 @@ def main():
             raise ValueError("`tokenizer_name` must be given: the folder of the model that is to be compared.")
     with open_run(args) as checkpoint:
         with preparation():
-            splits = load_from_arguments(data_args, model_args.cache_dir)
-            check_validation_data(args, splits)
-            texts = {
-                name: take_texts(rows, data_args.text_column, describe_split(data_args, name))
-                for name, rows in splits.items()
-            }
-            tokenizer = load_tokenizer(model_args.tokenizer_name)
-            workers = data_args.preprocessing_num_workers
-            packed = {
-                name: pack_texts(rows, tokenizer, data_args.block_size, True, name, workers)
-                for name, rows in texts.items()
-            }
+            data = TextPreparation(model_args, data_args, checkpoint)
+            data.run(partial(check_validation_data, args))
+            tokenizer = data.tokenizer
             callbacks = [TrainingTime(), *stopping_callbacks(data_args, args)]
             model = make_model(
                 GPT2LMHeadModel, model_args, config_overrides, tokenizer, n_positions=data_args.block_size
@@ -78,9 +70,9 @@ def main():
         trainer = ResumableTrainer(
             model=model,
             args=args,
-            train_dataset=packed["train"],
-            eval_dataset=packed.get("validation"),
-            data_collator=default_data_collator,
+            train_dataset=data.rows["train"],
+            eval_dataset=data.rows.get("validation"),
+            data_collator=PackedTextsCollator(tokenizer, data_args.block_size, attend_across_texts=True),
             processing_class=tokenizer,
             callbacks=callbacks,
         )
@@ -89,9 +81,9 @@ def main():
         if args.should_save:
             plot_learning_curve(trainer.state.log_history, args.output_dir)
             validation = {}
-            if "validation" in texts:
+            if "validation" in data.texts:
                 saved = GPT2LMHeadModel.from_pretrained(args.output_dir).to(args.device)  # without autocast
-                validation = evaluate_language_model(saved, tokenizer, texts["validation"]["text"])
+                validation = evaluate_language_model(saved, tokenizer, data.texts["validation"]["text"])
                 trainer.log_metrics("validation", validation)
             write_language_model_card(trainer, data_args, recipe, validation, {})
 

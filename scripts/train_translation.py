@@ -13,22 +13,16 @@ import numpy as np
 from transformers import AutoModelForSeq2SeqLM, DataCollatorForSeq2Seq, GenerationConfig, Seq2SeqTrainingArguments
 
 from hf_scratch import ScratchTransformerConfig, ScratchTransformerForConditionalGeneration
-from hf_scratch.data.loading import describe_split, load_from_arguments
-from hf_scratch.data.pairs import (
-    PairsWithBPEDropout,
-    check_lengths,
-    count_cut,
-    count_tokens,
-    take_pairs,
-    tokenize_pairs,
-)
+from hf_scratch.data.columns import read_numbers
+from hf_scratch.data.loading import describe_split
+from hf_scratch.data.pairs import PairsWithBPEDropout, check_lengths, count_cut, count_tokens
 from hf_scratch.errors import command, preparation
 from hf_scratch.evaluation.metrics import Rouge, SacreBleu, compute_metric
 from hf_scratch.evaluation.translation import evaluate_translation, write_lines
 from hf_scratch.reporting.batches import format_training_batch
 from hf_scratch.reporting.cards import write_translation_card
 from hf_scratch.reporting.plots import plot_learning_curve
-from hf_scratch.tokenization import report_unknown, target_size
+from hf_scratch.tokenization import target_size
 from hf_scratch.training.arguments import (
     TranslationArguments,
     check_beams,
@@ -38,8 +32,9 @@ from hf_scratch.training.arguments import (
 from hf_scratch.training.averaging import check_average, evaluate_and_select_weights, save_final_model
 from hf_scratch.training.callbacks import stopping_callbacks
 from hf_scratch.training.parsing import start_training_command
+from hf_scratch.training.preparation import PairPreparation
 from hf_scratch.training.runs import open_run
-from hf_scratch.training.starting_point import choose_model, choose_tokenizer
+from hf_scratch.training.starting_point import choose_model
 from hf_scratch.training.trainers import TranslationTrainer
 
 logger = logging.getLogger("train_translation")
@@ -51,18 +46,12 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
     Returns:
         The trainer, the pairs of each split, and for each split a phrase that says what was cut of it.
     """
-    source_lang, target_lang = data_args.source_lang, data_args.target_lang
-    with args.main_process_first(desc="data"):
-        splits = load_from_arguments(data_args, model_args.cache_dir)
-        workers = data_args.preprocessing_num_workers
-        pairs = {
-            name: take_pairs(rows, source_lang, target_lang, describe_split(data_args, name), workers)
-            for name, rows in splits.items()
-        }
     is_summary = data_args.task == "summarization"
     metric, scorer, score = ("rougeL", Rouge(), "rougeL") if is_summary else ("bleu", SacreBleu(), "score")
     metrics = (metric, "exact_match") if args.predict_with_generate and not args.prediction_loss_only else ()
-    check_validation_data(args, splits, metrics)
+    data = PairPreparation(model_args, data_args, checkpoint)
+    data.run(lambda splits: check_validation_data(args, splits, metrics))
+    tokenizer, pairs, encoded = data.tokenizer, data.texts, data.rows
     check_average(args, data_args.average_checkpoints, checkpoint)
     if metrics and (args.batch_eval_metrics or not args.eval_do_concat_batches):
         raise ValueError(
@@ -70,9 +59,6 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
             "`eval_do_concat_batches`."
         )
 
-    longest = max(data_args.max_source_length, data_args.max_target_length)
-    texts = (pairs["train"]["source"], pairs["train"]["target"])
-    tokenizer = choose_tokenizer(model_args, checkpoint, texts[0], "joint", longest, True, target_texts=texts[1])
     model = choose_model(
         ScratchTransformerForConditionalGeneration,
         AutoModelForSeq2SeqLM,
@@ -82,27 +68,14 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
         checkpoint,
         decoder_start_token_id=tokenizer.bos_token_id,
     )
-    name_languages(model.config, *((None, None) if is_summary else (source_lang, target_lang)))
+    name_languages(model.config, *((None, None) if is_summary else (data_args.source_lang, data_args.target_lang)))
     limits = (data_args.max_source_length, data_args.max_target_length)
-    with args.main_process_first(desc="tokenising"):
-        encoded = {
-            name: tokenize_pairs(rows, tokenizer, *limits, name, workers)
-            for name, rows in pairs.items()
-            if name != "test"  # it is translated uncut
-        }
     cut = {name: count_cut(rows, name, *limits) for name, rows in encoded.items()}
-    for name, rows in pairs.items():
-        if hasattr(tokenizer, "target_tokenizer"):
-            report_unknown(tokenizer, rows["source"], f"{name}, {source_lang}")
-            report_unknown(tokenizer, rows["target"], f"{name}, {target_lang}", is_target=True)
-        else:
-            report_unknown(tokenizer, [*rows["source"], *rows["target"]], name)
-
     check_beams(data_args.num_beams, tokenizer)
     longest = getattr(model.config, "max_position_embeddings", None)
     for name, rows in encoded.items():
         advice = "Lower `max_source_length` and `max_target_length`, or raise `max_position_embeddings`."
-        check_lengths(rows["length"], longest, f"pairs of {describe_split(data_args, name)}", advice)
+        check_lengths(read_numbers(rows, "length"), longest, f"pairs of {describe_split(data_args, name)}", advice)
     if data_args.bpe_dropout and longest is not None and max(limits) > longest:
         raise ValueError(
             "With `bpe_dropout`, sentences have up to `max_source_length` and `max_target_length` tokens "
@@ -132,7 +105,7 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
         early_stopping=data_args.num_beams > 1,
     )
     sizes = " and ".join(str(size) for size in dict.fromkeys((len(tokenizer), target_size(tokenizer))))
-    logger.info(f"{model.num_parameters():,} parameters, {sizes} tokens, {len(encoded['train'])} pairs")
+    logger.info(f"{model.num_parameters():,} parameters, {sizes} tokens, {len(encoded['train']):,} pairs")
 
     def compute_metrics(prediction) -> dict[str, float]:
         ids = np.where(prediction.predictions < 0, tokenizer.pad_token_id, prediction.predictions)
@@ -156,6 +129,7 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
         processing_class=tokenizer,
         compute_metrics=compute_metrics if args.predict_with_generate else None,
         callbacks=stopping_callbacks(data_args, args),
+        max_tokens_per_update=data_args.max_tokens_per_update,
         max_tokens_per_batch=data_args.max_tokens_per_batch,
         r_drop_alpha=data_args.r_drop_alpha,
     )

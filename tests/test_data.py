@@ -9,13 +9,14 @@ from conftest import GPT, make_gpt
 from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils.data import RandomSampler
 
 from hf_scratch.data.embedded import EMBEDDED, describe_embedded
 from hf_scratch.data.loading import load_splits
 from hf_scratch.data.masking import split_texts
 from hf_scratch.data.pairs import PairsWithBPEDropout, check_lengths, count_cut, take_pairs, tokenize_pairs
-from hf_scratch.data.sampling import TokenBudgetBatchSampler
-from hf_scratch.data.texts import pack_texts, take_texts
+from hf_scratch.data.sampling import RowBatchSampler, SeededSampler, TokenBudgetBatchSampler
+from hf_scratch.data.texts import PackedTextsCollator, pack_texts, take_texts
 from hf_scratch.evaluation.language_modeling import evaluate_answers, evaluate_language_model
 from hf_scratch.tokenization import train_tokenizer
 from hf_scratch.training.arguments import ModelArguments
@@ -234,14 +235,13 @@ def test_rows_longer_than_the_positions_are_counted_and_the_first_is_named():
 
 def test_workers_change_nothing(joint_tokenizer):
     rows = Dataset.from_list([{"en": f"two dogs {i}", "de": f"zwei Hunde {i}" * (i % 3 + 1)} for i in range(50)])
-    alone, several = (take_pairs(rows, "en", "de", num_proc=workers) for workers in (None, 3))
-    assert several[:] == alone[:]
-    alone, several = (tokenize_pairs(alone, joint_tokenizer, 9, 9, "train", workers) for workers in (1, 3))
+    pairs = take_pairs(rows, "en", "de")
+    alone, several = (tokenize_pairs(pairs, joint_tokenizer, 9, 9, "train", workers) for workers in (1, 3))
     assert several[:] == alone[:]
     texts = Dataset.from_dict(
         {"text": [TEXTS[i % 5] for i in range(3100)]}
     )  # blocks of 1,000 are packed by themselves
-    alone, several = (pack_texts(texts, CHARS, 8, num_proc=workers) for workers in (None, 3))
+    alone, several = (pack_texts(texts, CHARS, 8, num_proc=workers) for workers in (1, 3))
     assert several[:] == alone[:]
 
 
@@ -249,13 +249,19 @@ TEXTS = ["abc", "de", "a", "bcdefgh" * 3, "cc"]
 CHARS = train_tokenizer(TEXTS, "char", 40)
 
 
+def packed_rows(texts, tokenizer, block_size, attend_across_texts=False):
+    """The collator's batch of all rows, as a list of rows."""
+    rows = pack_texts(Dataset.from_dict(texts), tokenizer, block_size)
+    batch = PackedTextsCollator(tokenizer, block_size, attend_across_texts)(rows.to_list())
+    return [{name: tensor[i].tolist() for name, tensor in batch.items()} for i in range(len(rows))]
+
+
 @settings(max_examples=60, deadline=None)
 @given(texts=st.lists(st.sampled_from(TEXTS), min_size=1, max_size=9), block_size=st.integers(2, 12))
 def test_packing_predicts_every_token_once(texts, block_size):
     expected = [token for text in texts for token in [*CHARS(text)["input_ids"][1:], CHARS.eos_token_id]]
-    packed = pack_texts(Dataset.from_dict({"text": texts}), CHARS, block_size)
     targets, stream = [], []
-    for row in packed:
+    for row in packed_rows({"text": texts}, CHARS, block_size):
         assert len(row["input_ids"]) == len(row["labels"]) == len(row["position_ids"]) == block_size
         assert max(row["position_ids"]) < block_size
         targets += [label for label in row["labels"][1:] if label != -100]
@@ -273,13 +279,12 @@ def test_a_text_longer_than_the_model_is_packed_without_a_warning(caplog):
 
 
 def test_packed_positions_start_again_with_each_text():
-    packed = pack_texts(Dataset.from_dict({"text": ["abc", "de"]}), CHARS, 12)
-    (row,) = packed
+    (row,) = packed_rows({"text": ["abc", "de"]}, CHARS, 12)
     assert row["position_ids"] == [0, 1, 2, 3, 4, 0, 1, 2, 3, 0, 0, 0]
     assert [label == -100 for label in row["labels"]] == [True, *[False] * 4, True, *[False] * 3, *[True] * 3]
-    (plain,) = pack_texts(Dataset.from_dict({"text": ["abc", "de"]}), CHARS, 12, attend_across_texts=True)
+    (plain,) = packed_rows({"text": ["abc", "de"]}, CHARS, 12, attend_across_texts=True)
     assert "position_ids" not in plain
-    assert plain["labels"][:9] == plain["input_ids"][:9]
+    assert plain["labels"][1:9] == plain["input_ids"][1:9]
 
 
 @pytest.mark.parametrize("attend_across_texts", [False, True])
@@ -287,7 +292,7 @@ def test_prompts_are_read_and_not_predicted(attend_across_texts):
     rows = Dataset.from_dict({"question": ["ab", "d"], "reply": ["c", "ea"]})
     texts = take_texts(rows, "reply", prompt_column="question")
     assert texts["text"][:] == ["abc", "dea"]
-    (row,) = pack_texts(texts, CHARS, 12, attend_across_texts)
+    (row,) = packed_rows(texts[:], CHARS, 12, attend_across_texts)
     bos, eos, pad = CHARS.bos_token_id, CHARS.eos_token_id, CHARS.pad_token_id
     a, b, c, d, e = CHARS("abcde", add_special_tokens=False)["input_ids"]
     assert row["input_ids"] == [bos, a, b, c, eos, bos, d, e, a, eos, pad, pad]
@@ -296,24 +301,67 @@ def test_prompts_are_read_and_not_predicted(attend_across_texts):
         take_texts(rows, "reply", prompt_column="q")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
-    lengths=st.lists(st.integers(1, 30), min_size=4, max_size=80),
+    lengths=st.lists(st.integers(1, 30), min_size=1, max_size=80),
     max_tokens=st.integers(30, 200),
     processes=st.integers(1, 4),
+    limit=st.none() | st.integers(30, 60),
 )
-def test_token_budget_batches(lengths, max_tokens, processes):
-    sampler = TokenBudgetBatchSampler(lengths, max_tokens, processes)
-    fewest = len(TokenBudgetBatchSampler(lengths, max_tokens))
-    if not any(count % processes == 0 for count in range(fewest, len(lengths) + 1)):
-        with pytest.raises(ValueError, match="cannot be dealt evenly"):
-            list(sampler)
-        return
-    batches = list(sampler)
-    assert sorted(row for batch in batches for row in batch) == list(range(len(lengths)))
-    assert len(batches) == len(sampler)
-    assert len(batches) % processes == 0
-    assert all(batch and len(batch) * max(lengths[row] for row in batch) <= max_tokens for batch in batches)
+def test_token_budget_batches(lengths, max_tokens, processes, limit):
+    sampler = TokenBudgetBatchSampler(lengths, max_tokens)
+    updates = list(sampler)
+    assert sorted(row for update in updates for row in update) == list(range(len(lengths)))
+    assert all(update and len(update) * max(lengths[row] for row in update) <= max_tokens for update in updates)
+    steps = sampler.share(processes, limit)
+    parts, count = list(sampler), processes * steps
+    assert len(parts) == len(sampler) == count * len(updates)
+    for i, update in enumerate(updates):  # the same rows, dealt to the processes
+        dealt = parts[i * count : (i + 1) * count]
+        assert sorted(row for part in dealt for row in part) == sorted(update)
+        assert max(map(len, dealt)) - min(map(len, dealt)) <= 1
+        assert all(len(part) * max(lengths[row] for row in part) <= (limit or max_tokens) for part in dealt if part)
+    if min(map(len, updates)) < count:
+        with pytest.raises(ValueError, match="rows, too few for"):
+            sampler.check_parts("")
+    else:
+        sampler.check_parts("")
+        assert all(parts)
+
+
+def test_updates_of_tokens_are_as_full_as_can_be():
+    # 2 + 2 rows of length 3 fit into 8 tokens; the rows of length 4 make two updates, of which the last two are evened
+    sampler = TokenBudgetBatchSampler([3, 3, 4, 4, 4], 8)
+    assert sorted(sampler.update_sizes().tolist()) == [1, 2, 2]
+    assert TokenBudgetBatchSampler([4] * 9, 20).update_sizes().tolist() == [4, 5]
+    assert TokenBudgetBatchSampler([4] * 11, 20).update_sizes().tolist() == [5, 3, 3]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    rows=st.integers(1, 50),
+    size=st.integers(1, 12),
+    parts=st.integers(1, 4),
+    drop_last=st.booleans(),
+    epoch=st.integers(0, 2),
+)
+def test_updates_of_rows(rows, size, parts, drop_last, epoch):
+    def make(parts):
+        order = SeededSampler(RandomSampler(range(rows)), seed=3)
+        sampler = RowBatchSampler(order, size, parts, drop_last)
+        sampler.set_epoch(epoch)
+        return sampler
+
+    updates, dealt = list(make(1)), list(make(parts))
+    assert len(dealt) == len(make(parts)) == parts * len(updates)
+    for i, update in enumerate(updates):
+        assert sorted(row for part in dealt[i * parts : (i + 1) * parts] for row in part) == sorted(update)
+    seen = [row for update in updates for row in update]
+    assert len(set(seen)) == len(seen) == (rows // size * size if drop_last else rows)
+    if not drop_last and rows > size:
+        assert min(map(len, updates)) >= size / 2
+    generator = torch.Generator().manual_seed(3 + epoch)
+    assert seen == torch.randperm(rows, generator=generator).tolist()[: len(seen)]  # as stock on one process
 
 
 def test_token_budget_batches_are_shuffled_anew_each_epoch_and_the_same_again():
@@ -326,8 +374,12 @@ def test_token_budget_batches_are_shuffled_anew_each_epoch_and_the_same_again():
 
 
 def test_a_row_over_the_budget_is_named():
-    with pytest.raises(ValueError, match="`max_tokens_per_batch` is 20, but the longest row has 21"):
+    with pytest.raises(ValueError, match="`max_tokens_per_update` is 20, but the longest row has 21"):
         TokenBudgetBatchSampler([3, 21], 20)
+    with pytest.raises(ValueError, match="`max_tokens_per_batch` is 20, but the longest row has 21"):
+        TokenBudgetBatchSampler([3, 21], 80, 4, 20)
+    with pytest.raises(ValueError, match="`max_tokens_per_batch` is 20, but the longest row has 21"):
+        TokenBudgetBatchSampler([3, 21], 80).share(1, 20)
 
 
 def test_bpe_dropout_cuts_the_same_text_in_other_ways(joint_tokenizer):
@@ -338,11 +390,11 @@ def test_bpe_dropout_cuts_the_same_text_in_other_ways(joint_tokenizer):
     assert len({tuple(row["input_ids"]) for row in drawn}) > 5
     assert len({tuple(row["labels"]) for row in drawn}) > 5
     for row in drawn:
-        assert row.keys() == {"input_ids", "attention_mask", "labels"}
+        assert row.keys() == {"input_ids", "labels"}
         assert joint_tokenizer.decode(row["input_ids"], skip_special_tokens=True) == "A man sleeps."
         assert joint_tokenizer.decode(row["labels"], skip_special_tokens=True) == "Ein Mann schläft."
         assert row["labels"][-1] == joint_tokenizer.eos_token_id
-    assert rows["length"] == encoded["length"]
+    assert rows["length"][:] == encoded["length"][:]
     assert (
         tokenize_pairs(pairs, joint_tokenizer, 40, 40, "again")[:] == encoded[:]
     )  # the tokenizer itself is as it was
@@ -382,13 +434,13 @@ def test_tinystories_as_they_lie(tinystories):
     tokenizer = train_tokenizer(texts["text"], "bpe", 500, 64, show_progress=False)
     packed = pack_texts(texts, tokenizer, 64)
     tokens = sum(len(ids) for ids in tokenizer(list(texts["text"]))["input_ids"])
-    assert sum((torch.tensor(row["labels"][1:]) != -100).sum() for row in packed) == tokens
+    assert sum((PackedTextsCollator(tokenizer, 64)(packed.to_list())["labels"][:, 1:] != -100).flatten()) == tokens
 
 
 def test_texts_end_with_berts_separator_where_there_is_no_end_token(bert_tokenizer):
     assert (bert_tokenizer.bos_token_id, bert_tokenizer.eos_token_id) == (None, None)
     texts = ["a cat sat.", "then it ran away!"]
-    (row,) = pack_texts(Dataset.from_dict({"text": texts}), bert_tokenizer, 40)
+    (row,) = packed_rows({"text": texts}, bert_tokenizer, 40)
     ids = [token for text in texts for token in bert_tokenizer(text)["input_ids"]]
     assert row["input_ids"][: len(ids)] == ids  # one [SEP] per text, not two
     assert set(row["input_ids"][len(ids) :]) == {bert_tokenizer.pad_token_id}

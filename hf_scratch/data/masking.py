@@ -4,17 +4,23 @@
 import zlib
 from typing import Any
 
+import pyarrow as pa
 import torch
-from datasets import Dataset
+from datasets import Dataset, Features, List
 from torch.nn.utils.rnn import pad_sequence
 from transformers import DataCollatorForLanguageModeling
 
-from .columns import count_processes
+from .columns import count_processes, id_type, make_lists
 from .texts import encode_texts, end_id
 
 
 def split_texts(
-    texts: Dataset, tokenizer, block_size: int, name: str = "the data", num_proc: int | None = None
+    texts: Dataset,
+    tokenizer,
+    block_size: int,
+    name: str = "the data",
+    num_proc: int | None = None,
+    cache_file_name: str | None = None,
 ) -> Dataset:
     """Tokenise texts, each as `<s> text </s>`. A text longer than `block_size` becomes several rows.
 
@@ -25,27 +31,34 @@ def split_texts(
         tokenizer: encodes a text as `<s> text`.
         block_size: tokens per row at most.
         name: what the progress bar calls the texts.
-        num_proc: processes; the result does not depend on them.
+        num_proc: processes; the result does not depend on them. Default: all cores.
+        cache_file_name: the file for the rows. Default: one in the cache of datasets.
 
     Returns:
-        Rows of `input_ids`, a list of 1 to `block_size` ints.
+        Rows of `input_ids`, a list of 1 to `block_size` ints, of two bytes each where the vocabulary allows.
 
     Raises:
         ValueError: the tokenizer has no token that ends a text.
     """
+    last, ids_type = end_id(tokenizer), id_type(tokenizer)
+    features = Features({"input_ids": List(ids_type)})
 
-    last = end_id(tokenizer)
-
-    def split(batch: dict) -> dict:
+    def split(batch: dict) -> pa.Table:
         rows = []
         for ids in encode_texts(tokenizer, batch["text"]):
             ids = [*ids, last]
             rows += [ids[begin : begin + block_size] for begin in range(0, len(ids), block_size)]
-        return {"input_ids": rows}
+        return pa.table({"input_ids": make_lists(rows, ids_type)}, schema=features.arrow_schema)
 
-    processes = count_processes(num_proc, len(texts))
-    description = f"{name}: tokenising"
-    return texts.map(split, batched=True, remove_columns=texts.column_names, num_proc=processes, desc=description)
+    return texts.map(
+        split,
+        batched=True,
+        features=features,
+        cache_file_name=cache_file_name,
+        remove_columns=texts.column_names,
+        num_proc=count_processes(num_proc, len(texts)),
+        desc=f"{name}: tokenising",
+    )
 
 
 class MaskingCollator(DataCollatorForLanguageModeling):

@@ -3,19 +3,20 @@
 
 import copy
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import torch
-from datasets import Dataset
+from datasets import Dataset, Features, List, Translation, Value
 
-from .columns import check_text_values, check_texts, count_processes
+from .columns import check_text_values, check_texts, count_processes, id_type, make_lists, read_numbers
 
 logger = logging.getLogger(__name__)
 
 
-def take_pairs(
-    rows: Dataset, source_lang: str, target_lang: str, name: str = "the data", num_proc: int | None = None
-) -> Dataset:
+def take_pairs(rows: Dataset, source_lang: str, target_lang: str, name: str = "the data") -> Dataset:
     """Take the two languages out of rows `{"en": ..., "de": ...}` or `{"translation": {"en": ..., "de": ...}}`.
 
     Args:
@@ -23,7 +24,6 @@ def take_pairs(
         source_lang: the source language's column, or its key in "translation".
         target_lang: the target language's.
         name: what errors call the rows.
-        num_proc: processes; the result does not depend on them.
 
     Returns:
         Rows with the columns "source" and "target", both strings.
@@ -31,29 +31,26 @@ def take_pairs(
     Raises:
         ValueError: the rows do not have a language, or a row has no text or something else in it.
     """
-    first = rows[0]
-    nested = isinstance(first.get("translation"), dict)
-    languages = first["translation"] if nested else first
+    nested = isinstance(rows[0].get("translation"), dict)
+    languages = rows[0]["translation"] if nested else rows[0]
     for option, lang in (("source_lang", source_lang), ("target_lang", target_lang)):
         if lang not in languages:
             raise ValueError(f"`{option}` is {lang!r}, but the columns of {name} are {', '.join(languages)}.")
-
-    def take(row: Mapping) -> dict:
-        pair = row["translation"] if nested else row
-        return {"source": pair[source_lang], "target": pair[target_lang]}
-
-    for lang in (source_lang, target_lang):
-        if nested:
+    columns = [source_lang, target_lang]
+    if nested and isinstance(rows.features["translation"], dict | Translation):
+        rows = rows.select_columns(["translation"]).flatten()  # "translation.en"
+        rows = rows.rename_columns({column: column.removeprefix("translation.") for column in rows.column_names})
+    elif nested:  # rows of different keys or types
+        for lang in columns:
             pairs = (pair if isinstance(pair, dict) else {} for pair in rows["translation"])
             check_text_values([pair.get(lang) for pair in pairs], lang, name)
-        else:
-            check_texts(rows, lang, name)
-    return rows.map(
-        take,
-        remove_columns=rows.column_names,
-        num_proc=count_processes(num_proc, len(rows)),
-        desc=f"{name}: {source_lang}-{target_lang} pairs",
-    )
+        rows = rows.map(lambda row: {lang: row["translation"][lang] for lang in columns}, remove_columns="translation")
+    for lang in columns:
+        check_texts(rows, lang, name)
+    if source_lang == target_lang:
+        rows = rows.map(lambda row: {target_lang + "'": row[target_lang]})
+        columns = [source_lang, target_lang + "'"]
+    return rows.select_columns(columns).rename_columns(dict(zip(columns, ("source", "target"), strict=True)))
 
 
 def tokenize_pairs(
@@ -63,6 +60,7 @@ def tokenize_pairs(
     max_target_length: int,
     name: str,
     num_proc: int | None = None,
+    cache_file_name: str | None = None,
 ) -> Dataset:
     """Tokenise pairs. A side that is too long is cut, and its end token kept, as in run_translation.py.
 
@@ -72,15 +70,19 @@ def tokenize_pairs(
         max_source_length: tokens of a source at most, the end token included.
         max_target_length: tokens of a target at most, the end token included.
         name: what the progress bar calls the rows.
-        num_proc: processes; the result does not depend on them.
+        num_proc: processes; the result does not depend on them. Default: all cores.
+        cache_file_name: the file for the rows. Default: one in the cache of datasets.
 
     Returns:
-        Rows of `input_ids`, `attention_mask` and `labels` (lists of ints), `length` (tokens of the longer side), and
-        `source_cut` and `target_cut` (whether the side was cut).
+        Rows of `input_ids` and `labels` (lists of ints, of two bytes each where the vocabulary allows), `length`
+        (tokens of the longer side), and `source_cut` and `target_cut` (whether the side was cut).
     """
+    ids = id_type(tokenizer)
+    features = Features({"input_ids": List(ids), "labels": List(ids), "length": Value("int32"),
+                         "source_cut": Value("bool"), "target_cut": Value("bool")})  # fmt: skip
 
-    def encode(batch: dict) -> dict:
-        encoded = _encode_pairs(batch, tokenizer, max_source_length, max_target_length)
+    def encode(batch: dict) -> pa.Table:
+        encoded: dict[str, Any] = _encode_pairs(batch, tokenizer, max_source_length, max_target_length)
         sides = zip(encoded["input_ids"], encoded["labels"], strict=True)
         encoded["length"] = [max(len(source), len(target)) for source, target in sides]
         for side, column, limit in (
@@ -95,11 +97,14 @@ def tokenize_pairs(
             )
             cut = {i for i, ids in zip(full, rows.get("input_ids", []), strict=True) if len(ids) > limit}
             encoded[f"{side}_cut"] = [i in cut for i in range(len(batch[side]))]
-        return encoded
+        lists = {column: make_lists(encoded[column], ids) for column in ("input_ids", "labels")}
+        return pa.table(encoded | lists, schema=features.arrow_schema)
 
     return pairs.map(
         encode,
         batched=True,
+        features=features,
+        cache_file_name=cache_file_name,
         remove_columns=pairs.column_names,
         num_proc=count_processes(num_proc, len(pairs)),
         desc=f"{name}: tokenising",
@@ -119,14 +124,14 @@ def count_cut(encoded: Dataset, name: str, max_source_length: int, max_target_le
         A phrase for the card, e.g. "3 of 100 sources at 128 tokens"; "" if nothing was cut.
     """
     limits = {"source": max_source_length, "target": max_target_length}
-    counts = {side: sum(encoded[f"{side}_cut"]) for side in limits}
+    counts = {side: int(read_numbers(encoded, f"{side}_cut").sum()) for side in limits}
     parts = [f"{n:,} of {len(encoded):,} {side}s at {limits[side]} tokens" for side, n in counts.items() if n]
     if parts:
         logger.warning(f"{name}: cut {' and '.join(parts)}.")
     return " and ".join(parts)
 
 
-def check_lengths(lengths: Sequence[int], longest: int | None, what: str, advice: str) -> None:
+def check_lengths(lengths: Sequence[int] | np.ndarray, longest: int | None, what: str, advice: str) -> None:
     """Check that no row needs more positions than the model has, before anything is trained or translated.
 
     Args:
@@ -138,8 +143,9 @@ def check_lengths(lengths: Sequence[int], longest: int | None, what: str, advice
     Raises:
         ValueError: some rows are longer; the message counts them and names the first.
     """
-    too_long = [i for i, length in enumerate(lengths) if longest is not None and length > longest]
-    if too_long:
+    lengths = np.asarray(lengths)
+    too_long = np.flatnonzero(lengths > longest) if longest is not None else ()
+    if len(too_long):
         raise ValueError(
             f"{len(too_long):,} of {len(lengths):,} {what} are longer than the model's {longest} positions "
             f"(`max_position_embeddings`); the first is row {too_long[0]}, counted from 0, with "
@@ -153,9 +159,10 @@ def count_tokens(texts: Sequence[str], tokenizer) -> list[int]:
 
 
 def _encode_pairs(batch: dict, tokenizer, max_source_length: int, max_target_length: int) -> dict:
-    encoded = tokenizer(batch["source"], max_length=max_source_length, truncation=True)
+    """Return the `input_ids` and `labels` of pairs. The collator makes the attention mask."""
+    sources = tokenizer(batch["source"], max_length=max_source_length, truncation=True)
     targets = tokenizer(text_target=batch["target"], max_length=max_target_length, truncation=True)
-    return {**encoded, "labels": targets["input_ids"]}
+    return {"input_ids": sources["input_ids"], "labels": targets["input_ids"]}
 
 
 class PairsWithBPEDropout(torch.utils.data.Dataset):

@@ -1,39 +1,29 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Samplers of training rows: batches by a budget of tokens, and an order that depends on the seed alone."""
+"""Samplers of training rows: the rows of each update, the same on any number of processes.
 
-import random
+A sampler chooses the rows of an update, and deals them into parts: one for each process and each step of gradient
+accumulation. So an update's rows depend on the seed and the epoch, and not on the number of processes.
+"""
+
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import torch
 from torch.utils.data import RandomSampler, Sampler
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
 
-class TokenBudgetBatchSampler(Sampler[list[int]]):
-    """Batches of rows of similar length, in a new order each epoch.
+class UpdateBatchSampler(Sampler[list[int]]):
+    """Base of the samplers: yields the parts of each update one after the other.
 
     Args:
-        lengths: tokens of each row; of pairs, the longer side.
-        max_tokens: tokens of a batch at most, padding included: rows times the longest row.
-        num_processes: the number of batches is made a multiple of this, so that no process waits for another.
-        seed: decides the order, together with the epoch.
-
-    Raises:
-        ValueError: a row is longer than `max_tokens`. While iterating: the batches cannot be shared evenly.
+        parts: parts of an update: the processes times the steps of gradient accumulation.
     """
 
-    def __init__(self, lengths: Sequence[int], max_tokens: int, num_processes: int = 1, seed: int = 42):
-        if max(lengths) > max_tokens:
-            raise ValueError(
-                f"`max_tokens_per_batch` is {max_tokens}, but the longest row has {max(lengths)} tokens. Raise it, or "
-                "lower `max_source_length` and `max_target_length`."
-            )
-        self.lengths = list(lengths)
-        self.max_tokens = max_tokens
-        self.num_processes = num_processes
-        self.seed = seed
+    def __init__(self, parts: int = 1):
+        self.parts = parts
         self.epoch = 0
-        self.batch_size = None  # accelerate reads it: the batches have no common size
+        self.batch_size = None  # accelerate reads it: the parts have no common size
         self.drop_last = False
         self.sampler = self  # accelerate looks here for `set_epoch` when it shares batches among processes
 
@@ -41,34 +31,190 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         """Choose the epoch's order. Trainer and accelerate call this at the start of each epoch."""
         self.epoch = epoch
 
-    def _batches(self, rng: random.Random) -> list[list[int]]:
-        order = list(range(len(self.lengths)))
-        rng.shuffle(order)
-        order.sort(key=self.lengths.__getitem__)  # stable: rows of one length stay shuffled
-        batches, batch = [], []
-        for row in order:  # ascending, so this row is the longest of its batch so far
-            if batch and (len(batch) + 1) * self.lengths[row] > self.max_tokens:
-                batches.append(batch)
-                batch = []
-            batch.append(row)
-        batches.append(batch)
-        while len(batches) % self.num_processes:
-            largest = max(range(len(batches)), key=lambda i: len(batches[i]))
-            batch = batches.pop(largest)
-            if len(batch) == 1:
-                raise ValueError(
-                    f"{len(self.lengths)} rows in batches of at most {self.max_tokens} tokens cannot be dealt evenly "
-                    f"to {self.num_processes} processes. Raise `max_tokens_per_batch`, or use fewer processes."
-                )
-            batches += [batch[::2], batch[1::2]]
-        rng.shuffle(batches)
-        return batches
+    def update_sizes(self) -> np.ndarray:
+        """Return how many rows each update of an epoch has, in no order of the updates."""
+        raise NotImplementedError
+
+    def updates(self) -> Iterator[np.ndarray]:
+        """Yield the rows of each update of the epoch."""
+        raise NotImplementedError
 
     def __iter__(self) -> Iterator[list[int]]:
-        return iter(self._batches(random.Random(self.seed + self.epoch)))
+        for rows in self.updates():
+            for part in range(self.parts):
+                yield rows[part :: self.parts].tolist()
 
     def __len__(self) -> int:
-        return len(self._batches(random.Random(0)))  # the number depends on the lengths alone
+        return self.parts * len(self.update_sizes())
+
+    def check_parts(self, advice: str) -> None:
+        """Check that each part of each update has a row.
+
+        Args:
+            advice: the error's last sentence.
+
+        Raises:
+            ValueError: an update has fewer rows than parts.
+        """
+        fewest = int(self.update_sizes().min())
+        if fewest < self.parts:
+            raise ValueError(
+                f"The smallest update has {fewest} rows, too few for {self.parts} parts (processes times steps of "
+                f"gradient accumulation). {advice}"
+            )
+
+
+class RowBatchSampler(UpdateBatchSampler):
+    """Updates of a fixed number of rows. The last two updates of an epoch share what is left evenly.
+
+    Args:
+        sampler: gives the order of the rows; a `SeededSampler` gets the epoch.
+        rows_per_update: rows of an update, on all processes together.
+        parts: see `UpdateBatchSampler`.
+        drop_last: leave out what does not fill an update, in place of sharing it.
+    """
+
+    def __init__(self, sampler: Sampler[int], rows_per_update: int, parts: int = 1, drop_last: bool = False):
+        super().__init__(parts)
+        self.order, self.rows_per_update, self.leave_out_rest = sampler, rows_per_update, drop_last
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch's order."""
+        super().set_epoch(epoch)
+        if isinstance(self.order, SeededSampler):
+            self.order.set_epoch(epoch)
+
+    def update_sizes(self) -> np.ndarray:
+        """Return how many rows each update has, the first update's first."""
+        full, rest = divmod(len(self.order), self.rows_per_update)  # ty: ignore[invalid-argument-type]
+        sizes = np.full(full, self.rows_per_update)
+        if rest and not self.leave_out_rest:
+            last = self.rows_per_update + rest if full else rest
+            sizes = np.append(sizes[:-1], [last - last // 2, last // 2] if full else [last])
+        return sizes
+
+    def updates(self) -> Iterator[np.ndarray]:
+        """Yield the rows of each update of the epoch."""
+        rows, begin = np.fromiter(self.order, dtype=np.int64), 0
+        for size in self.update_sizes().tolist():
+            yield rows[begin : begin + size]
+            begin += size
+
+
+class TokenBudgetBatchSampler(UpdateBatchSampler):
+    """Updates of rows of similar length, by a budget of tokens, in a new order each epoch.
+
+    Args:
+        lengths: tokens of each row; of pairs, the longer side.
+        max_tokens: tokens of an update at most, padding included: rows times the longest row.
+        parts: see `UpdateBatchSampler`.
+        max_tokens_per_part: tokens of a part at most. Default: an update's, shared among the parts; if the rows do not
+            divide evenly, a part has a row more than another.
+        seed: decides the order, together with the epoch.
+
+    Raises:
+        ValueError: a row is longer than `max_tokens` or `max_tokens_per_part`.
+    """
+
+    def __init__(
+        self,
+        lengths: Sequence[int] | np.ndarray,
+        max_tokens: int,
+        parts: int = 1,
+        max_tokens_per_part: int | None = None,
+        seed: int = 42,
+    ):
+        super().__init__(parts)
+        lengths = np.asarray(lengths)
+        longest = int(lengths.max())
+        self.lengths = lengths.astype(np.min_scalar_type(longest))  # numpy sorts small integers faster
+        self.max_tokens, self.seed = max_tokens, seed
+        if max_tokens_per_part is not None:
+            check_longest(longest, max_tokens_per_part, "max_tokens_per_batch")
+        check_longest(longest, max_tokens, "max_tokens_per_update")
+        self.bounds = _fill_updates(np.sort(self.lengths), self._capacity(max_tokens_per_part))
+
+    def _capacity(self, max_tokens_per_part: int | None) -> np.ndarray:
+        """Rows that an update may have, by the length of its longest row; for length 0, it is not used."""
+        lengths = np.maximum(np.arange(int(self.lengths.max()) + 1), 1)
+        capacity = self.max_tokens // lengths
+        if max_tokens_per_part is None:
+            return capacity
+        return np.minimum(capacity, max_tokens_per_part // lengths * self.parts)
+
+    def share(self, num_processes: int, max_tokens_per_part: int | None) -> int:
+        """Choose the number of parts: a step for each process, or as many as the budget of a part asks for.
+
+        Args:
+            num_processes: the processes.
+            max_tokens_per_part: tokens of a part at most. Default: no limit.
+
+        Returns:
+            The steps of gradient accumulation.
+
+        Raises:
+            ValueError: a row is longer than `max_tokens_per_part`.
+        """
+        sizes, longest = np.diff(self.bounds), np.sort(self.lengths)[self.bounds[1:] - 1].astype(np.int64)
+        steps = 1
+        if max_tokens_per_part is not None:
+            check_longest(int(longest[-1]), max_tokens_per_part, "max_tokens_per_batch")
+            rows = max_tokens_per_part // np.maximum(longest, 1)  # of a part
+            steps = int(np.ceil(sizes / (rows * num_processes)).max())
+        self.parts = num_processes * steps
+        return steps
+
+    def update_sizes(self) -> np.ndarray:
+        """Return how many rows each update has, that of the shortest rows first."""
+        return np.diff(self.bounds)
+
+    def updates(self) -> Iterator[np.ndarray]:
+        """Yield the rows of each update of the epoch."""
+        rng = np.random.default_rng([self.seed % 2**63, self.epoch])
+        rows = rng.permutation(len(self.lengths))
+        rows = rows[np.argsort(self.lengths[rows], kind="stable")]  # rows of one length stay shuffled
+        for update in rng.permutation(len(self.bounds) - 1).tolist():
+            yield rows[self.bounds[update] : self.bounds[update + 1]]
+
+
+def check_longest(longest: int, limit: int, option: str) -> None:
+    """Raise ValueError if the longest row, in tokens, is over an option's limit."""
+    if longest > limit:
+        raise ValueError(
+            f"`{option}` is {limit}, but the longest row has {longest} tokens. Raise it, or lower `max_source_length` "
+            "and `max_target_length`."
+        )
+
+
+def _fill_updates(lengths: np.ndarray, capacity: np.ndarray) -> np.ndarray:
+    """Fill one update after the other with rows of ascending length.
+
+    Args:
+        lengths: the rows' lengths, ascending.
+        capacity: rows that an update may have, by the length of its longest row.
+
+    Returns:
+        Where the updates begin, and at last the number of rows.
+    """
+    bounds, begin = [np.zeros(1, dtype=np.int64)], 0  # `begin`: of the update that is being filled
+    values, counts = np.unique(lengths, return_counts=True)
+    ends = counts.cumsum()
+    for length, start, end in zip(values.tolist(), (ends - counts).tolist(), ends.tolist(), strict=True):
+        size, filled = int(capacity[length]), start - begin
+        if filled >= size:  # the update cannot take a row of this length
+            begin += filled
+            bounds.append(np.array([begin]))
+        full = np.arange(begin + size, end, size)
+        if len(full):
+            bounds.append(full)
+            begin = int(full[-1])
+    bounds.append(np.array([len(lengths)]))
+    bounds = np.concatenate(bounds)
+    if len(bounds) > 2:  # the last two share their rows evenly, if the budget allows
+        first, last = bounds[-3], bounds[-1]
+        if -((first - last) // 2) <= capacity[lengths[-1]]:
+            bounds[-2] = first + (last - first) // 2
+    return bounds
 
 
 class SeededSampler(Sampler[int]):

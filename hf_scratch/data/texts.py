@@ -1,13 +1,14 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 """Texts for language modelling: take their column, and pack them into rows of one length."""
 
-import math
 from collections.abc import Sequence
-from itertools import accumulate, chain
+from itertools import chain
 
-from datasets import Dataset
+import pyarrow as pa
+import torch
+from datasets import Dataset, Features, List, Value
 
-from .columns import check_texts, count_processes
+from .columns import check_texts, count_processes, id_type, make_lists
 
 
 def take_texts(
@@ -60,7 +61,7 @@ def encode_texts(tokenizer, texts: Sequence[str]) -> list[list[int]]:
 
     BERT's tokenizers append their separator; it is removed.
     """
-    encoded = tokenizer(list(texts), verbose=False)["input_ids"]
+    encoded = tokenizer(list(texts), verbose=False, return_attention_mask=False)["input_ids"]
     if tokenizer.eos_token_id is None and tokenizer.sep_token_id is not None:
         return [ids[:-1] if ids[-1:] == [tokenizer.sep_token_id] else ids for ids in encoded]
     return encoded
@@ -76,29 +77,27 @@ def pack_texts(
     texts: Dataset,
     tokenizer,
     block_size: int,
-    attend_across_texts: bool = False,
     name: str = "the data",
     num_proc: int | None = None,
+    cache_file_name: str | None = None,
 ) -> Dataset:
     """Pack texts, each as `<s> text </s>`, end to end into rows of `block_size` tokens. Nothing is dropped.
 
     A row begins with the last token of the row before, so that every token is predicted exactly once. The last row of
-    each 1,000 texts is padded.
+    each 1,000 texts is shorter, so that a large set streams through memory. `PackedTextsCollator` makes batches.
 
     Args:
         texts: rows as `take_texts` returns them. Prompts are not predicted.
         tokenizer: encodes a text as `<s> text`. A prompt and its answer are encoded apart. `</s>` is the tokenizer's
             end token, or BERT's `[SEP]` in a tokenizer without one.
         block_size: tokens per row.
-        attend_across_texts: whether the texts in a row see each other. If not, `position_ids` start again at 0 with
-            each text, from which transformers makes a mask that keeps texts apart, and a text's first token is not
-            predicted.
         name: what the progress bar calls the texts.
-        num_proc: processes; the result does not depend on them.
+        num_proc: processes; the result does not depend on them. Default: all cores.
+        cache_file_name: the file for the rows. Default: one in the cache of datasets.
 
     Returns:
-        Rows of `input_ids`, `labels` (-100 where nothing is predicted) and, unless `attend_across_texts`,
-        `position_ids`; each a list of `block_size` ints.
+        Rows of `input_ids`, a list of at most `block_size` ints, of two bytes each where the vocabulary allows; of
+        texts with prompts also `is_predicted`, a list of bools.
 
     Raises:
         ValueError: `block_size` is below 2, or the tokenizer has no padding token or none that ends a text.
@@ -106,49 +105,81 @@ def pack_texts(
     if block_size < 2:
         raise ValueError(f"`block_size` must be at least 2, got {block_size}.")
     check_padding(tokenizer)
-    last = end_id(tokenizer)
+    last, types = end_id(tokenizer), {"input_ids": id_type(tokenizer)}
+    if "prompt" in texts.column_names:
+        types["is_predicted"] = Value("bool")
+    features = Features({column: List(item) for column, item in types.items()})
 
-    def pack(batch: dict) -> dict:
+    def pack(batch: dict) -> pa.Table:
         # texts may be longer than a row: no warning
         prompts = encode_texts(tokenizer, batch.get("prompt", batch["text"]))
         answers = [[]] * len(prompts)
         if "prompt" in batch:
             answers = tokenizer(batch["answer"], add_special_tokens=False, verbose=False)["input_ids"]
         ids = [[*row, *answer, last] for row, answer in zip(prompts, answers, strict=True)]
-        stream = list(chain.from_iterable(ids))
-        starts = list(accumulate((len(row) for row in ids[:-1]), initial=0))
-        first, unpredicted = set(starts), set() if attend_across_texts else set(starts)
+        streams = {"input_ids": list(chain.from_iterable(ids))}
         if "prompt" in batch:
-            for start, prompt in zip(starts, prompts, strict=True):
-                unpredicted.update(range(start, start + len(prompt)))
-        rows = {"input_ids": [], "labels": [], "position_ids": []}
-        for begin in range(0, max(len(stream) - 1, 1), block_size - 1):
-            row = stream[begin : begin + block_size]
-            position, positions = -1, []
-            for i in range(begin, begin + len(row)):
-                position = 0 if i in first else position + 1
-                positions.append(position)
-            visible_labels = [-100 if i in unpredicted else token for i, token in enumerate(row, begin)]
-            padding = block_size - len(row)
-            rows["input_ids"].append(row + [tokenizer.pad_token_id] * padding)
-            rows["labels"].append(visible_labels + [-100] * padding)
-            rows["position_ids"].append(positions + [0] * padding)
-        if attend_across_texts:
-            del rows["position_ids"]
-        return rows
+            counts = zip(map(len, prompts), map(len, ids), strict=True)
+            streams["is_predicted"] = [i >= prompt for prompt, all_ids in counts for i in range(all_ids)]
+        begins = range(0, max(len(streams["input_ids"]) - 1, 1), block_size - 1)
+        rows = {
+            column: make_lists([stream[begin : begin + block_size] for begin in begins], types[column])
+            for column, stream in streams.items()
+        }
+        return pa.table(rows, schema=features.arrow_schema)
 
-    # The last row of each 1,000 texts is padded, so that a large set streams through memory.
-    size, description = 1000, f"{name}: packing"
-    processes = count_processes(num_proc, math.ceil(len(texts) / size))
+    size, options = 1000, {"batched": True, "features": features, "cache_file_name": cache_file_name}
+    options["desc"] = f"{name}: packing"
+    processes = count_processes(num_proc, len(texts))
     if processes is None:
-        return texts.map(pack, batched=True, batch_size=size, remove_columns=texts.column_names, desc=description)
+        return texts.map(pack, batch_size=size, remove_columns=texts.column_names, **options)
     # `map` would give each process an equal share of the texts, which is no multiple of 1,000: share the thousands.
     begins = Dataset.from_dict({"begin": range(0, len(texts), size)})
     return begins.map(
         lambda batch: pack(texts[batch["begin"][0] : batch["begin"][0] + size]),
-        batched=True,
         batch_size=1,
         remove_columns=["begin"],
-        num_proc=processes,
-        desc=description,
+        num_proc=min(processes, len(begins)),
+        **options,
     )
+
+
+class PackedTextsCollator:
+    """Makes batches of the rows of `pack_texts`.
+
+    Args:
+        tokenizer: the one that the texts were packed with.
+        block_size: tokens per row. Shorter rows are padded, so that all batches have one length.
+        attend_across_texts: whether the texts in a row see each other. If not, `position_ids` start again at 0 with
+            each text, from which transformers makes a mask that keeps texts apart, and a text's first token is not
+            predicted. A text begins after an end token, wherever that comes from.
+    """
+
+    def __init__(self, tokenizer, block_size: int, attend_across_texts: bool = False):
+        check_padding(tokenizer)
+        self.pad_id, self.end_id = tokenizer.pad_token_id, end_id(tokenizer)
+        self.block_size, self.attend_across_texts = block_size, attend_across_texts
+
+    def __call__(self, rows: Sequence[dict]) -> dict[str, torch.Tensor]:
+        """Make a batch of `input_ids`, `labels` and, unless `attend_across_texts`, `position_ids`.
+
+        Each is (rows, block_size). `labels` are -100 where nothing is predicted, as in the padding.
+        """
+        input_ids = torch.full((len(rows), self.block_size), self.pad_id)
+        labels = torch.full_like(input_ids, -100)
+        lengths = torch.tensor([len(row["input_ids"]) for row in rows])
+        for row, ids, targets in zip(rows, input_ids, labels, strict=True):
+            length = len(row["input_ids"])
+            ids[:length] = targets[:length] = torch.tensor(row["input_ids"])
+            if "is_predicted" in row:
+                targets[:length].masked_fill_(~torch.tensor(row["is_predicted"]), -100)
+        batch = {"input_ids": input_ids, "labels": labels}
+        if not self.attend_across_texts:
+            positions = torch.arange(self.block_size).expand_as(input_ids)
+            is_first = torch.zeros_like(input_ids, dtype=torch.bool)
+            is_first[:, 1:] = input_ids[:, :-1] == self.end_id
+            labels.masked_fill_(is_first, -100)
+            starts = torch.where(is_first, positions, 0).cummax(dim=1).values
+            batch["position_ids"] = (positions - starts).masked_fill(positions >= lengths[:, None], 0)
+        labels[:, 0] = -100  # no token of the row comes before it
+        return batch

@@ -5,7 +5,7 @@ import logging
 import math
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -127,6 +127,10 @@ class ModelArguments:
     min_frequency: int = field(
         default=1, metadata={"help": "A new word tokenizer knows words that occur at least this often."}
     )
+    tokenizer_sample_mb: float = field(
+        default=100.0,
+        metadata={"help": "A new tokenizer is trained on texts of this many megabytes at most, evenly spaced."},
+    )
     attn_implementation: str | None = field(
         default=None, metadata={"help": "eager, sdpa, flash_attention_2 or flex_attention. Default: sdpa."}
     )
@@ -134,6 +138,8 @@ class ModelArguments:
 
     def __post_init__(self):
         check_at_least(self, 1, "vocab_size", "min_frequency")
+        if not self.tokenizer_sample_mb > 0:
+            raise ValueError(f"`tokenizer_sample_mb` must be above 0, got {self.tokenizer_sample_mb}.")
         if self.preset_hyperparameters is not None and self.preset is None:
             raise ValueError("`preset_hyperparameters` needs a `preset`.")
 
@@ -153,7 +159,16 @@ class DataArguments:
     max_train_samples: int | None = field(default=None, metadata={"help": "Train on at most this many rows."})
     max_eval_samples: int | None = field(default=None, metadata={"help": "Validate on at most this many rows."})
     max_predict_samples: int | None = field(default=None, metadata={"help": "Test on at most this many rows."})
-    preprocessing_num_workers: int | None = field(default=None, metadata={"help": "Processes that tokenise."})
+    preprocessing_num_workers: int | None = field(
+        default=None, metadata={"help": "Processes that tokenise. Default: all cores."}
+    )
+    global_batch_size: int | None = field(
+        default=None,
+        metadata={
+            "help": "Rows of an update, on all processes together; per_device_train_batch_size is then the most that "
+            "a device can hold, and gradient_accumulation_steps follow."
+        },
+    )
     average_checkpoints: int = field(
         default=0,
         metadata={"help": "Average this many last checkpoints at the end; keep the average if its loss is lower."},
@@ -173,7 +188,7 @@ class DataArguments:
 
     def __post_init__(self):
         check_at_least(self, 1, "max_train_samples", "max_eval_samples", "max_predict_samples")
-        check_at_least(self, 1, "preprocessing_num_workers", "early_stopping_patience")
+        check_at_least(self, 1, "preprocessing_num_workers", "early_stopping_patience", "global_batch_size")
         check_at_least(self, 0, "average_checkpoints", "r_drop_alpha")
         if self.max_minutes is not None and not self.max_minutes > 0:
             raise ValueError(f"`max_minutes` must be above 0, got {self.max_minutes}.")
@@ -188,8 +203,19 @@ class TranslationArguments(DataArguments):
     target_lang: str | None = field(default=None, metadata={"help": "The target language's column, e.g. de."})
     max_source_length: int = field(default=128, metadata={"help": "Sources are cut to this many tokens."})
     max_target_length: int = field(default=128, metadata={"help": "Targets are cut to this many tokens."})
+    max_tokens_per_update: int | None = field(
+        default=None,
+        metadata={
+            "help": "Tokens of an update at most, on all processes together, counted on the pairs' longer side with "
+            "padding. It replaces global_batch_size."
+        },
+    )
     max_tokens_per_batch: int | None = field(
-        default=None, metadata={"help": "Tokens of a batch per device, instead of per_device_train_batch_size."}
+        default=None,
+        metadata={
+            "help": "Tokens of a batch at most, on each device. Beside max_tokens_per_update, it is what a device can "
+            "hold, and gradient_accumulation_steps follow."
+        },
     )
     bpe_dropout: float = field(
         default=0.0,
@@ -203,7 +229,9 @@ class TranslationArguments(DataArguments):
     def __post_init__(self):
         super().__post_init__()
         check_at_least(self, 2, "max_source_length", "max_target_length")  # a token, and the end token
-        check_at_least(self, 1, "max_tokens_per_batch", "num_beams")
+        check_at_least(self, 1, "max_tokens_per_update", "max_tokens_per_batch", "num_beams")
+        if self.global_batch_size is not None and self.max_tokens_per_update is not None:
+            raise ValueError("`global_batch_size` and `max_tokens_per_update` both size an update. Give one of them.")
         check_finite(self, "length_penalty")
         if not 0 <= self.bpe_dropout < 1:
             raise ValueError(f"`bpe_dropout` must be 0 or more, and below 1, got {self.bpe_dropout}.")
@@ -246,6 +274,30 @@ class LanguageModelArguments(DataArguments):
         if self.block_size > LONGEST_BLOCK:
             raise ValueError(f"`block_size` must be {LONGEST_BLOCK} or less, got {self.block_size}.")
         check_masking_and_answers(self, "sample_prompt", "attend_across_texts")
+
+
+def share_global_batch(args: TrainingArguments, global_batch_size: int, per_device: int | None = None) -> None:
+    """Set `per_device_train_batch_size` and `gradient_accumulation_steps` so that an update has this many rows.
+
+    Args:
+        args: the training arguments.
+        global_batch_size: rows of an update, on all processes together.
+        per_device: the most rows that a device can hold. Default: no limit.
+
+    Raises:
+        ValueError: the rows cannot be shared evenly among the processes.
+    """
+    processes = args.world_size
+    if global_batch_size % processes:
+        below, above = ((global_batch_size // processes + more) * processes for more in (0, 1))
+        nearest = f"{below} or {above}" if below else str(above)
+        raise ValueError(
+            f"`global_batch_size` is {global_batch_size}, which {processes} processes cannot share evenly. The "
+            f"nearest that they can share: {nearest}."
+        )
+    rows = global_batch_size // processes
+    steps = next(n for n in range(1, rows + 1) if rows % n == 0 and rows // n <= (per_device or rows))
+    args.per_device_train_batch_size, args.gradient_accumulation_steps = rows // steps, steps
 
 
 def require_output_dir(args: TrainingArguments) -> str:
@@ -338,12 +390,12 @@ def prepare_arguments(args: TrainingArguments) -> None:
         logging.getLogger(name).setLevel(level)
 
 
-def check_validation_data(args: TrainingArguments, splits: Mapping, metrics: Sequence[str] = ()) -> None:
+def check_validation_data(args: TrainingArguments, splits: Collection[str], metrics: Sequence[str] = ()) -> None:
     """Check that evaluations, if any are asked for, have data and the metric that selects the best.
 
     Args:
         args: the training's arguments.
-        splits: the data, by split.
+        splits: the names of the data's splits.
         metrics: the metrics of an evaluation besides the loss.
 
     Raises:

@@ -308,17 +308,16 @@ def _check_same_rows(checkpoint: Path, facts: dict, args: TrainingArguments) -> 
     saved, now = facts.get("num_processes", args.world_size), args.world_size
     rows_saved = facts.get("rows_per_update")
     rows_now = args.train_batch_size * args.gradient_accumulation_steps * now
-    if saved != now and rows_saved is None:
+    if facts.get("max_tokens_per_batch") is not None:
         raise UserError(
-            f"{checkpoint} was saved by {saved} processes and this run has {now}; `max_tokens_per_batch` is per "
-            f"process. Start {saved} processes."
+            f"{checkpoint} was saved by an older version, whose batches by tokens had another order. Start a new run "
+            "with `--model_name_or_path` and the path of the checkpoint."
         )
     if rows_saved not in (None, rows_now) and not args.ignore_data_skip:
         raise UserError(
             f"{checkpoint} was saved with {rows_saved} rows per update ({saved} processes), and this run has "
-            f"{rows_now} ({now}): it would go on at other rows. Choose processes, `per_device_train_batch_size` and "
-            f"`gradient_accumulation_steps` whose product is {rows_saved}; or start a new run with "
-            "`--model_name_or_path` and the path of the checkpoint."
+            f"{rows_now} ({now}): it would go on at other rows. Set `global_batch_size` to {rows_saved}; or start a "
+            "new run with `--model_name_or_path` and the path of the checkpoint."
         )
     if saved != now:
         logger.warning(

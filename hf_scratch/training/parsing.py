@@ -11,7 +11,14 @@ from transformers import HfArgumentParser, PreTrainedConfig, TrainingArguments, 
 
 from ..errors import is_first_process
 from ..recipes import convert_value, parse_pairs, read_recipe
-from .arguments import DTYPES, ModelArguments, check_training_arguments, prepare_arguments
+from .arguments import (
+    DTYPES,
+    DataArguments,
+    ModelArguments,
+    check_training_arguments,
+    prepare_arguments,
+    share_global_batch,
+)
 
 # arguments in which "~" stands for the home folder: a shell leaves `--output_dir=~/runs` as it is
 PATHS = ("model_name_or_path", "tokenizer_name", "cache_dir", "dataset_name", "train_file", "validation_file",
@@ -57,6 +64,7 @@ def parse_arguments(*dataclass_types: Any, args: list[str] | None = None) -> tup
     except TypeError as error:  # an unknown key in a mapping that TrainingArguments passes on to accelerate
         raise ValueError(str(error)) from error
     *parsed, unknown = results
+    given = values.keys() | {word.lstrip("-").partition("=")[0] for word in args if word.startswith("--")}
     for flag in unknown:
         if flag.startswith("--"):
             parser.error(f"there is no argument {flag}{_nearest(flag.lstrip('-').split('=')[0], names, '--')}")
@@ -71,7 +79,34 @@ def parse_arguments(*dataclass_types: Any, args: list[str] | None = None) -> tup
         for name, mapping in values.items():
             if isinstance(mapping, dict) and isinstance(flag := getattr(group, name, None), str):
                 setattr(group, name, {**mapping, **parse_pairs(flag, name)})  # a flag changes some of the recipe's
+    _share_update(parsed, given)
     return tuple(parsed), Path(recipe).stem
+
+
+def _share_update(parsed: list, given: set[str]) -> None:
+    """Work out the batches of a device from an update's size.
+
+    Args:
+        parsed: the filled dataclasses.
+        given: the arguments that the recipe and the flags give.
+
+    Raises:
+        ValueError: `gradient_accumulation_steps` is given too; or see `share_global_batch`.
+    """
+    data_args = next((group for group in parsed if isinstance(group, DataArguments)), None)
+    training_args = next((group for group in parsed if isinstance(group, TrainingArguments)), None)
+    if data_args is None or training_args is None:
+        return
+    size = data_args.global_batch_size
+    name = "global_batch_size" if size is not None else "max_tokens_per_update"
+    if getattr(data_args, name, None) is not None and "gradient_accumulation_steps" in given:
+        raise ValueError(
+            f"`gradient_accumulation_steps` follows from `{name}`, the processes and what a device can hold. Leave "
+            "one of them out."
+        )
+    if size is not None:
+        most = training_args.per_device_train_batch_size if "per_device_train_batch_size" in given else None
+        share_global_batch(training_args, size, most)
 
 
 def start_training_command(

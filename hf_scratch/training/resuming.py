@@ -272,8 +272,8 @@ class ResumableTrainerMixin(Trainer):
         """
         check_same_config(self.model.config, checkpoint)
         saved = saved_facts(checkpoint)
-        if "rows_per_update" in saved:  # in older manifests, the budget is there only if it was used
-            saved = {"max_tokens_per_batch": None} | saved if saved["rows_per_update"] is not None else saved
+        if saved.get("rows_per_update") is not None:  # older manifests do not name the other budget
+            saved = {"tokens_per_update": None} | saved
         for name, now in self.batch_facts().items():
             if name == "rows_per_update" or saved.get(name, now) == now or self.args.ignore_data_skip:
                 continue

@@ -1,68 +1,15 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""The tokenizer and the model that a training starts with: loaded, or new."""
+"""The model that a training starts with: loaded, or new."""
 
-from collections.abc import Iterable
-from itertools import chain
 from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..data.texts import end_id
-from ..loading import check_fits, check_same_vocabulary, load_checkpoint, load_tokenizer
-from ..tokenization import target_size, train_tokenizer
+from ..loading import check_fits, load_checkpoint
+from ..tokenization import target_size
 from .arguments import ModelArguments
 from .checkpoints import check_same_weights
-from .runs import on_main_process
-
-
-def choose_tokenizer(
-    model_args: ModelArguments,
-    checkpoint: str | None,
-    texts: Iterable[str],
-    default_kind: str,
-    model_max_length: int,
-    add_eos: bool,
-    target_texts: Iterable[str] | None = None,
-) -> PreTrainedTokenizerBase:
-    """Load the tokenizer of a training, or train a new one on `texts`; on the main process, for all processes.
-
-    The first of these that is given is loaded: the checkpoint's tokenizer, `tokenizer_name`, the tokenizer of
-    `model_name_or_path`.
-
-    Args:
-        model_args: the script's arguments.
-        checkpoint: the folder that the run is resumed from, or None.
-        texts: what a new tokenizer is trained on; read only then.
-        default_kind: the kind of a new tokenizer, if `tokenizer_kind` is not given.
-        model_max_length: the longest input in tokens, saved with a new tokenizer.
-        add_eos: see `train_tokenizer`.
-        target_texts: for translation, the target language's texts; `texts` are then the source language's. They make a
-            vocabulary of their own, or are joined to `texts` for a kind with one vocabulary.
-
-    Raises:
-        UserError: see `load_tokenizer`.
-        ValueError: `tokenizer_name` does not fit the model (see `check_same_vocabulary`), or a new tokenizer cannot be
-            trained (see `train_tokenizer`).
-    """
-    name, model = model_args.tokenizer_name, model_args.model_name_or_path
-
-    def choose() -> PreTrainedTokenizerBase:
-        path = checkpoint or name or model
-        if path is None:
-            kind = model_args.tokenizer_kind or default_kind
-            size, frequency, targets = model_args.vocab_size, model_args.min_frequency, target_texts
-            sources = texts
-            if targets is not None and kind not in ("separate", "word"):
-                sources, targets = chain(texts, targets), None
-            return train_tokenizer(
-                sources, kind, size, model_max_length, add_eos, target_texts=targets, min_frequency=frequency
-            )
-        tokenizer = load_tokenizer(path)
-        if path == name and model is not None:
-            check_same_vocabulary(tokenizer, model, name)
-        return tokenizer
-
-    return on_main_process(choose)
 
 
 def choose_model(

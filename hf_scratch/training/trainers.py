@@ -5,11 +5,14 @@ import copy
 from typing import Any
 
 import datasets
+import numpy as np
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, RandomSampler, Sampler, SequentialSampler
 from transformers import Seq2SeqTrainer, Trainer
+from transformers.trainer_pt_utils import LengthGroupedSampler
 
-from ..data.sampling import TokenBudgetBatchSampler
+from ..data.columns import read_numbers
+from ..data.sampling import RowBatchSampler, SeededSampler, TokenBudgetBatchSampler, UpdateBatchSampler
 from .arguments import data_seed
 from .callbacks import TrainingTime
 from .resuming import ResumableTrainerMixin, show_sampler
@@ -20,6 +23,9 @@ class ScratchTrainerMixin(ResumableTrainerMixin):
 
     - A training step computes no logits (`skip_logits`), smooths labels in the model, and adds R-Drop if
       `r_drop_alpha` is above 0.
+    - An update sees the same rows on any number of processes, also at the end of an epoch, where the last two updates
+      share what is left (see `RowBatchSampler`). Stock trainers fill up the processes' last batches with other rows.
+      `train_sampling_strategy="batch_rebalance"`, `dispatch_batches`, `split_batches` and iterable datasets are stock.
     - An evaluation reports the cross-entropy without label smoothing. Stock trainers smooth the evaluation labels too.
     - The saved config and generation config are the model's own. Stock trainers write `use_cache: false` into the
       config, and Seq2SeqTrainer's evaluation fills in every default of the generation config.
@@ -46,6 +52,68 @@ class ScratchTrainerMixin(ResumableTrainerMixin):
             inputs |= {"skip_logits": True, "label_smoothing": self.args.label_smoothing_factor}
             inputs["r_drop_alpha"] = self.r_drop_alpha
         return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+
+    def make_batch_sampler(self) -> UpdateBatchSampler | None:
+        """Make the sampler of the training set, or None where Trainer's own is used.
+
+        Raises:
+            ValueError: an update has too few rows for the processes and the steps of gradient accumulation.
+        """
+        args, config = self.args, self.accelerator.dataloader_config
+        rows: Any = self.train_dataset
+        is_stock = config.dispatch_batches or config.split_batches or not hasattr(rows, "__len__")
+        if is_stock or args.train_sampling_strategy == "batch_rebalance":
+            return None
+        parts = args.gradient_accumulation_steps * args.world_size
+        rows_per_update = self._train_batch_size * parts
+        if args.train_sampling_strategy == "sequential":
+            order: Sampler[int] = SequentialSampler(rows)
+        elif args.train_sampling_strategy == "group_by_length":
+            grouped = LengthGroupedSampler(rows_per_update, lengths=self.row_lengths().tolist())
+            order = SeededSampler(grouped, data_seed(args))
+        else:
+            order = SeededSampler(RandomSampler(rows), data_seed(args))
+        sampler = RowBatchSampler(order, rows_per_update, parts, args.dataloader_drop_last)
+        sampler.check_parts(
+            "Use fewer processes, or raise `per_device_train_batch_size` to 2 or more, or set `dataloader_drop_last`."
+        )
+        return sampler
+
+    def row_lengths(self) -> np.ndarray:
+        """Return the training rows' lengths: their column "length", or else the tokens of `input_ids`."""
+        rows: Any = self.train_dataset
+        column = self.args.length_column_name
+        if not isinstance(rows, datasets.Dataset):
+            return np.asarray(rows[column])
+        if column in rows.column_names:
+            return read_numbers(rows, column)
+        return np.array([len(ids) for ids in rows["input_ids"]])
+
+    def get_train_dataloader(self) -> DataLoader:
+        """As stock, with the batches of `make_batch_sampler`."""
+        batch_sampler = self.make_batch_sampler()
+        if batch_sampler is None:
+            return super().get_train_dataloader()
+        args, rows = self.args, self.train_dataset
+        if isinstance(rows, datasets.Dataset):
+            rows = self._remove_unused_columns(rows, description="training")
+        dataset: Any = rows  # torch reads a `datasets.Dataset` as its own
+        dataloader = DataLoader(
+            dataset,
+            batch_sampler=batch_sampler,
+            collate_fn=self.data_collator,
+            num_workers=args.dataloader_num_workers,
+            pin_memory=args.dataloader_pin_memory,
+            persistent_workers=args.dataloader_persistent_workers,
+            prefetch_factor=args.dataloader_prefetch_factor,
+        )
+        # accelerate cannot even out batches of different sizes; their number is a multiple of the processes'
+        dataloader_config = self.accelerator.dataloader_config
+        even_batches, dataloader_config.even_batches = dataloader_config.even_batches, False
+        try:
+            return show_sampler(self.accelerator.prepare(dataloader))
+        finally:
+            dataloader_config.even_batches = even_batches  # evaluation needs it
 
     def evaluation_loop(self, *args, **kwargs):
         generation_config = copy.deepcopy(self.model.generation_config)
@@ -88,73 +156,62 @@ class TranslationTrainer(ScratchTrainerMixin, Seq2SeqTrainer):
 
     Args:
         r_drop_alpha: as for LanguageModelTrainer.
-        max_tokens_per_batch: at most this many tokens in a batch on one device, counted on its longer side with
-            padding. Replaces `per_device_train_batch_size`, and needs a column "length" in the training set. Default:
-            batches are counted in rows.
+        max_tokens_per_update: at most this many tokens in an update, of all processes together, counted on the pairs'
+            longer side with padding. It replaces `per_device_train_batch_size`, and needs a column "length" in the
+            training set. The steps of gradient accumulation follow from `max_tokens_per_batch`, if that is given;
+            otherwise there is one.
+        max_tokens_per_batch: at most this many tokens in a batch on one device, for its memory. Without
+            `max_tokens_per_update`, an update has as many for each process and step of gradient accumulation.
 
     Raises:
-        ValueError: `max_tokens_per_batch` is less than the longest row, or beside an option that it would overrule.
+        ValueError: a budget is less than the longest row, or beside an option that it would overrule; or see
+            `make_batch_sampler`.
     """
 
-    def __init__(self, *args, max_tokens_per_batch: int | None = None, **kwargs):
+    def __init__(
+        self,
+        *args,
+        max_tokens_per_update: int | None = None,
+        max_tokens_per_batch: int | None = None,
+        **kwargs,
+    ):
         super().__init__(*args, **kwargs)
+        self.max_tokens_per_update, self.max_tokens_per_batch = max_tokens_per_update, max_tokens_per_batch
         self.batch_sampler = None
-        if max_tokens_per_batch is not None:
-            self._check_budget_options()
-            rows: Any = self.train_dataset
-            self.batch_sampler = TokenBudgetBatchSampler(
-                rows["length"],
-                max_tokens_per_batch,
-                num_processes=self.accelerator.num_processes,
-                seed=data_seed(self.args),
-            )
+        if max_tokens_per_update is not None or max_tokens_per_batch is not None:
+            self.batch_sampler = self._make_budget_sampler()
 
-    def _check_budget_options(self) -> None:
-        """Raise ValueError for options of the data loader that batches by a budget of tokens would ignore."""
-        args = self.args
-        for option, is_given in {
+    def _make_budget_sampler(self) -> TokenBudgetBatchSampler:
+        """Make the sampler, and set the steps of gradient accumulation."""
+        args, lengths, seed = self.args, self.row_lengths(), data_seed(self.args)
+        tokens, limit = self.max_tokens_per_update, self.max_tokens_per_batch
+        option = "max_tokens_per_batch" if tokens is None else "max_tokens_per_update"
+        for name, is_given in {
             f"train_sampling_strategy={args.train_sampling_strategy}": args.train_sampling_strategy != "random",
             "dataloader_drop_last": args.dataloader_drop_last,
             "dispatch_batches of accelerator_config": self.accelerator.dataloader_config.dispatch_batches,
+            "split_batches of accelerator_config": self.accelerator.dataloader_config.split_batches,
         }.items():
             if is_given:
-                raise ValueError(
-                    f"`max_tokens_per_batch` does not go together with `{option}`. Leave one of them out."
-                )
+                raise ValueError(f"`{option}` does not go together with `{name}`. Leave one of them out.")
+        if tokens is None:
+            parts = args.world_size * args.gradient_accumulation_steps
+            sampler = TokenBudgetBatchSampler(lengths, limit * parts, parts, limit, seed)
+        else:
+            sampler = TokenBudgetBatchSampler(lengths, tokens, seed=seed)
+            args.gradient_accumulation_steps = sampler.share(args.world_size, limit)
+        sampler.check_parts(f"Use fewer processes, or raise `{option}`.")
+        return sampler
 
-    def get_train_dataloader(self) -> DataLoader:
-        """As stock, or batches of at most `max_tokens_per_batch` tokens, shared among the processes."""
-        if self.batch_sampler is None:
-            return super().get_train_dataloader()
-        rows = self.train_dataset
-        if isinstance(rows, datasets.Dataset):
-            rows = self._remove_unused_columns(rows, description="training")
-        dataset: Any = rows  # torch reads a `datasets.Dataset` as its own
-        dataloader = DataLoader(
-            dataset,
-            batch_sampler=self.batch_sampler,
-            collate_fn=self.data_collator,
-            num_workers=self.args.dataloader_num_workers,
-            pin_memory=self.args.dataloader_pin_memory,
-            persistent_workers=self.args.dataloader_persistent_workers,
-            prefetch_factor=self.args.dataloader_prefetch_factor,
-        )
-        # accelerate cannot even out batches of different sizes; the sampler has made their number even
-        dataloader_config = self.accelerator.dataloader_config
-        even_batches, dataloader_config.even_batches = dataloader_config.even_batches, False
-        try:
-            return show_sampler(self.accelerator.prepare(dataloader))
-        finally:
-            dataloader_config.even_batches = even_batches  # evaluation needs it
+    def make_batch_sampler(self) -> UpdateBatchSampler | None:
+        """Make the sampler, by tokens if there is a budget of them."""
+        return self.batch_sampler or super().make_batch_sampler()
 
     def batch_facts(self) -> dict[str, int | str | None]:
-        """As ResumableTrainerMixin's, with `max_tokens_per_batch`, which is None where batches are counted in rows."""
+        """As ResumableTrainerMixin's, with the budgets of tokens, which are None where batches are counted in rows."""
         facts = super().batch_facts()
         if self.batch_sampler is None:
-            return facts | {"max_tokens_per_batch": None}
-        accumulation = self.args.gradient_accumulation_steps
-        return facts | {
-            "rows_per_update": None,
-            "max_tokens_per_batch": self.batch_sampler.max_tokens,
-            "gradient_accumulation_steps": accumulation,
-        }
+            return facts | {"tokens_per_update": None}
+        per_batch = self.max_tokens_per_batch if self.max_tokens_per_update is None else None
+        tokens = {"tokens_per_update": self.batch_sampler.max_tokens, "tokens_per_batch": per_batch}
+        return facts | tokens | {"rows_per_update": None}

@@ -1,0 +1,160 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""Data prepared once: a folder with a dataset's token ids, which all processes and later runs load."""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import datasets
+import tokenizers
+from datasets import Dataset, DatasetDict, load_dataset_builder
+from filelock import FileLock
+
+from ..errors import UserError
+from ..loading import find_folder
+from ..manifest import MANIFEST, DamagedFolderError, check_manifest, write_manifest
+
+FORMAT = 1  # raised when the same options give other rows
+FILES = ("train_file", "validation_file", "test_file")
+LIMITS = ("max_train_samples", "max_eval_samples", "max_predict_samples")
+
+
+def cache_folder(cache_dir: str | None = None) -> Path:
+    """Return the folder in which prepared data are kept: in `cache_dir`, by default in the cache of datasets."""
+    return Path(cache_dir or datasets.config.HF_DATASETS_CACHE).expanduser() / "hf_scratch"
+
+
+def make_once(folder: Path, make: Callable[[Path], None]) -> Path:
+    """Make a folder, unless it exists. One process makes it, and the others wait, without a limit of time.
+
+    Args:
+        folder: the folder. It appears when it is complete.
+        make: gets a new, empty folder, and fills it.
+
+    Returns:
+        The folder.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = folder.with_name(folder.name + ".unfinished")
+    with FileLock(f"{folder}.lock"):
+        if folder.is_dir():
+            return folder
+        shutil.rmtree(unfinished, ignore_errors=True)  # of a process that was killed
+        unfinished.mkdir()
+        try:
+            make(unfinished)
+        except BaseException:
+            shutil.rmtree(unfinished, ignore_errors=True)
+            raise
+        unfinished.rename(folder)
+    return folder
+
+
+def describe_source(args, cache_dir: str | None = None) -> dict[str, Any]:
+    """Describe the data that a script's `DataArguments` name, without reading them: other data, another description.
+
+    Args:
+        args: the script's `DataArguments`.
+        cache_dir: see `load_splits`.
+
+    Returns:
+        The names and limits; of files, their sizes and times too; of a Hub dataset, its commit.
+    """
+    names = ("dataset_name", "dataset_config_name", *FILES, *LIMITS)
+    source: dict[str, Any] = {name: getattr(args, name) for name in names}
+    files = [Path(file).expanduser() for name in FILES if (file := source[name]) is not None]
+    if (name := args.dataset_name) is not None and name.strip() and not name.startswith("embedded:"):
+        folder = find_folder(name, "dataset_name")
+        if folder is None:
+            source["commit"] = load_dataset_builder(name, args.dataset_config_name, cache_dir=cache_dir).cache_dir
+        else:
+            files += sorted(Path(folder).rglob("*"))
+    states = [(str(path.resolve()), path.stat()) for path in files if path.is_file()]
+    source["files"] = [[path, state.st_size, state.st_mtime_ns] for path, state in states]
+    return source
+
+
+def hash_options(options: dict[str, Any]) -> str:
+    """Hash what determines a preparation, and the versions of the format and of the libraries."""
+    versions = {"format": FORMAT, "datasets": datasets.__version__, "tokenizers": tokenizers.__version__}
+    return hashlib.sha256(json.dumps({**options, **versions}, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def hash_tokenizer(tokenizer) -> str:
+    """Hash what determines the ids of a text: the vocabulary and the rules, also of a second vocabulary."""
+    parts: list[Any] = [type(tokenizer).__name__, tokenizer.all_special_ids]
+    for name in ("backend_tokenizer", "target_tokenizer"):
+        if (backend := getattr(tokenizer, name, None)) is not None:
+            rules = json.loads(backend.to_str())
+            parts.append({key: value for key, value in rules.items() if key not in ("padding", "truncation")})
+    if len(parts) == 2:  # a tokenizer in pure Python
+        parts.append(tokenizer.get_vocab())
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def is_prepared(folder: str | None) -> bool:
+    """Return whether this is a folder that `save_prepared` has filled."""
+    return folder is not None and "options" in _facts(Path(folder).expanduser())
+
+
+def _facts(folder: Path) -> dict[str, Any]:
+    try:
+        return json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+
+
+def save_prepared(
+    folder: Path,
+    texts: DatasetDict,
+    encode: Callable[[Dataset, str, str], Dataset],
+    tokenizer,
+    keep_train_texts: bool = False,
+    **facts: Any,
+) -> None:
+    """Fill a folder with prepared data.
+
+    Args:
+        folder: an empty folder.
+        texts: the texts of each split.
+        encode: makes the rows of a split, from its texts, its name, and the name of a file to write them to.
+        tokenizer: saved beside the rows.
+        keep_train_texts: keep the training split's texts too. Those of the others always are.
+        facts: what a run must know of the data; "options" is one of them.
+    """
+    work = folder / "work"
+    work.mkdir()
+    for name, split in texts.items():
+        if name != "test":  # it is scored uncut
+            encode(split, str(name), str(work / f"{name}.arrow")).save_to_disk(folder / "rows" / str(name))
+        if name != "train" or keep_train_texts:
+            split.save_to_disk(folder / "texts" / str(name))
+    shutil.rmtree(work)
+    tokenizer.save_pretrained(folder / "tokenizer")
+    write_manifest(folder, **facts)
+
+
+def load_prepared(folder: str | Path) -> tuple[DatasetDict, DatasetDict, dict[str, Any]]:
+    """Load a folder of prepared data.
+
+    Returns:
+        The tokenised rows of "train" and "validation"; the texts of "validation" and "test", and of "train" if they
+        were kept; and the facts.
+
+    Raises:
+        UserError: a file is missing or damaged.
+    """
+    folder = Path(folder).expanduser()
+    try:
+        facts = check_manifest(folder) or {}
+    except DamagedFolderError as error:
+        raise UserError(f"{error}. Remove {folder}, and prepare the data again.") from error
+    rows, texts = DatasetDict(), DatasetDict()
+    for name in ("train", "validation", "test"):
+        for kind, splits in (("rows", rows), ("texts", texts)):
+            if (path := folder / kind / name).is_dir():
+                splits[name] = Dataset.load_from_disk(str(path))
+    return rows, texts, facts
