@@ -46,6 +46,7 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
     Returns:
         The trainer, the texts of each split, and the questions of the splits whose answers are counted.
     """
+    callbacks = stopping_callbacks(data_args, args)
     data = TextPreparation(model_args, data_args, checkpoint)
     data.run(partial(check_validation_data, args))
     tokenizer, texts, block_size = data.tokenizer, data.texts, data_args.block_size
@@ -103,7 +104,7 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
         decay_all_parameters=data_args.decay_all_parameters,
         decay_embeddings=data_args.decay_embeddings,
         r_drop_alpha=data_args.r_drop_alpha,
-        callbacks=stopping_callbacks(data_args, args),
+        callbacks=callbacks,
     )
     return trainer, texts, questions
 

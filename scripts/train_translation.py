@@ -49,6 +49,9 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
     is_summary = data_args.task == "summarization"
     metric, scorer, score = ("rougeL", Rouge(), "rougeL") if is_summary else ("bleu", SacreBleu(), "score")
     metrics = (metric, "exact_match") if args.predict_with_generate and not args.prediction_loss_only else ()
+    callbacks = stopping_callbacks(data_args, args)
+    if not args.remove_unused_columns:
+        raise ValueError("`remove_unused_columns` must be true: the rows have columns that the model does not take.")
     data = PairPreparation(model_args, data_args, checkpoint)
     data.run(lambda splits: check_validation_data(args, splits, metrics))
     tokenizer, pairs, encoded = data.tokenizer, data.texts, data.rows
@@ -128,7 +131,7 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
         data_collator=DataCollatorForSeq2Seq(tokenizer, model=model),
         processing_class=tokenizer,
         compute_metrics=compute_metrics if args.predict_with_generate else None,
-        callbacks=stopping_callbacks(data_args, args),
+        callbacks=callbacks,
         max_tokens_per_update=data_args.max_tokens_per_update,
         max_tokens_per_batch=data_args.max_tokens_per_batch,
         r_drop_alpha=data_args.r_drop_alpha,

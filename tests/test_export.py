@@ -8,9 +8,10 @@ import pytest
 import torch
 from conftest import FAMILIES, each_variant, make_gpt, make_inputs_for, make_variant
 from torch.export import Dim
+from torch.utils.data import DataLoader
 
 from hf_scratch.data import make_stories
-from hf_scratch.data.texts import pack_texts
+from hf_scratch.data.texts import PackedTextsCollator, pack_texts
 from hf_scratch.evaluation.language_modeling import evaluate_language_model
 from hf_scratch.tokenization import train_tokenizer
 
@@ -261,15 +262,17 @@ def storyteller():
     """A GPT that has learnt the embedded stories' grammar, its tokenizer and stories it has not seen."""
     stories = make_stories(stories=1000, held_out=100)
     tokenizer = train_tokenizer(stories["train"]["text"], "bpe", 400, 128, show_progress=False)
-    rows = pack_texts(stories["train"], tokenizer, 128).with_format("torch")
+    rows = pack_texts(stories["train"], tokenizer, 128)
+    loader = DataLoader(rows, batch_size=16, shuffle=True, collate_fn=PackedTextsCollator(tokenizer, 128))
     model = make_gpt(
         vocab_size=len(tokenizer), hidden_size=64, intermediate_size=256, max_position_embeddings=128,
         initializer_range=0.02, use_cache=False,
     )  # fmt: skip
     optimizer = torch.optim.AdamW(model.parameters(), lr=4e-3)
+    torch.manual_seed(0)
     model.train()
     for _ in range(3):
-        for batch in rows.shuffle(seed=0).iter(batch_size=16):
+        for batch in loader:
             model(**batch).loss.backward()
             optimizer.step()
             optimizer.zero_grad()

@@ -120,6 +120,23 @@ def test_two_vocabularies_are_resized_apart(tie, tmp_path):
     torch.testing.assert_close(loaded(**inputs).logits, model(**inputs).logits)
 
 
+def test_a_merged_model_whose_head_is_the_decoders_embedding_loads_again(tmp_path):
+    peft = pytest.importorskip("peft")
+    model = make_transformer(decoder_vocab_size=40, share_encoder_decoder_embeddings=False, tie_word_embeddings=True)
+    adapted = peft.get_peft_model(model, peft.LoraConfig(task_type="SEQ_2_SEQ_LM", target_modules=["q_proj"]))
+    merged = adapted.merge_and_unload().eval()
+    merged.save_pretrained(tmp_path)
+    inputs = {"input_ids": torch.arange(3, 9)[None], "decoder_input_ids": torch.arange(1, 7)[None]}
+    loaded = type(merged).from_pretrained(tmp_path)
+    torch.testing.assert_close(loaded(**inputs).logits, merged(**inputs).logits)
+    assert loaded.lm_head.weight is loaded.model.decoder.embed_tokens.weight
+
+
+def test_a_model_without_a_head_is_saved(model, tmp_path):
+    model.lm_head = torch.nn.Identity()
+    model.save_pretrained(tmp_path)
+
+
 def test_a_shared_vocabulary_has_no_decoder_to_resize():
     with pytest.raises(ValueError, match="resize_token_embeddings"):
         make_transformer().resize_decoder_token_embeddings(70)

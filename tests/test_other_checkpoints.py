@@ -25,7 +25,7 @@ def test_a_checkpoint_of_another_model_is_refused(make_trainer):  # noqa: F811
             check_same_weights(other, str(checkpoint))
 
 
-@pytest.mark.parametrize(("change", "name"), [("rows", "train_rows"), ("budget", "max_tokens_per_batch")])
+@pytest.mark.parametrize(("change", "name"), [("rows", "train_rows"), ("budget", "tokens_per_update")])
 def test_other_data_or_batches_are_refused(make_trainer, change, name):  # noqa: F811
     trainer = make_trainer(budget=12, max_steps=2, save_strategy="steps", save_steps=1)
     trainer.train()
@@ -47,10 +47,10 @@ def test_a_budget_of_tokens_that_comes_or_goes_is_refused(make_trainer, before, 
     if is_older:  # a manifest that names the budget only where there is one
         manifest = json.loads((checkpoint / MANIFEST).read_text())
         if before is None:
-            del manifest["max_tokens_per_batch"]
+            del manifest["tokens_per_update"]
         (checkpoint / MANIFEST).write_text(json.dumps(manifest))
     make_trainer(budget=before, max_steps=1).check_same_run(checkpoint)
-    with pytest.raises(UserError, match=rf"with `max_tokens_per_batch` {before}, and this run has {after}"):
+    with pytest.raises(UserError, match=rf"with `tokens_per_update` {before}, and this run has {after}"):
         make_trainer(budget=after, max_steps=1).check_same_run(checkpoint)
 
 

@@ -156,9 +156,12 @@ def test_another_number_of_processes_needs_the_same_rows_per_update(tmp_path):
     assert choose_checkpoint(last) == str(tmp_path / "rows" / "checkpoint-2")
     with pytest.raises(UserError, match=r"saved with 16 rows per update \(2 processes\), and this run has 8 \(1\)"):
         choose_checkpoint(arguments(tmp_path / "rows", "last", per_device_train_batch_size=8))
-    make_checkpoint(tmp_path / "tokens", 2, num_processes=2, rows_per_update=None)
-    with pytest.raises(UserError, match="`max_tokens_per_batch` is per process"):
-        choose_checkpoint(arguments(tmp_path / "tokens", "last"))
+    make_checkpoint(tmp_path / "tokens", 2, num_processes=2, rows_per_update=None, tokens_per_update=80)
+    last = arguments(tmp_path / "tokens", "last")
+    assert choose_checkpoint(last) == str(tmp_path / "tokens" / "checkpoint-2")
+    make_checkpoint(tmp_path / "older", 2, num_processes=1, rows_per_update=None, max_tokens_per_batch=80)
+    with pytest.raises(UserError, match="saved by an older version, whose batches by tokens had another order"):
+        choose_checkpoint(arguments(tmp_path / "older", "last"))
 
 
 def test_a_folder_is_one_runs_at_a_time(tmp_path):
@@ -262,7 +265,7 @@ def test_old_checkpoints_are_deleted_when_the_new_one_is_whole(make_trainer):  #
     assert trainer.args.save_total_limit == 2
     facts = check_manifest(whole_checkpoints(trainer.args.output_dir)[-1])
     expected = {"step": 4, "is_early": False, "num_processes": 1, "rows_per_update": 8, "train_rows": 4, "seed": 42}
-    assert facts.items() >= {**expected, "max_tokens_per_batch": None}.items()
+    assert facts.items() >= {**expected, "tokens_per_update": None}.items()
 
 
 def test_the_best_checkpoint_is_not_deleted(make_trainer):  # noqa: F811

@@ -5,14 +5,16 @@ from .embedded import EMBEDDED, EmbeddedSet, make_multiplication, make_numbers, 
 from .loading import load_splits
 from .masking import MaskingCollator, split_texts
 from .pairs import PairsWithBPEDropout, take_pairs, tokenize_pairs
-from .sampling import TokenBudgetBatchSampler
-from .texts import pack_texts, take_texts
+from .sampling import RowBatchSampler, TokenBudgetBatchSampler
+from .texts import PackedTextsCollator, pack_texts, take_texts
 
 __all__ = [
     "EMBEDDED",
     "EmbeddedSet",
     "MaskingCollator",
+    "PackedTextsCollator",
     "PairsWithBPEDropout",
+    "RowBatchSampler",
     "TokenBudgetBatchSampler",
     "load_splits",
     "make_multiplication",

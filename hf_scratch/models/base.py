@@ -166,6 +166,10 @@ class ScratchPreTrainedModel(PreTrainedModel):
         if is_saving:
             os.makedirs(save_directory, exist_ok=True)
             self._save_code(Path(save_directory))
+        weights, source = dict(self.named_parameters(remove_duplicate=False)), self._tied_weights_keys or {}
+        head = weights.get("lm_head.weight")
+        if head is not None and head is weights.get(source.get("lm_head.weight", "")):
+            self.config.tie_word_embeddings = True  # PEFT unties the config, but not the weights, of a merged model
         super().save_pretrained(save_directory, is_main_process, *args, **kwargs)
         if is_saving:
             copy_config_permissions(Path(save_directory))

@@ -36,6 +36,19 @@ class _Parser(HfArgumentParser):
         super().error(" ".join(message.split()))
 
 
+def given_arguments(args: list[str] | None = None) -> set[str]:
+    """Return the names of the arguments that a recipe and the flags give.
+
+    Args:
+        args: the words of the command line. Default: this process's.
+    """
+    args = list(sys.argv[1:] if args is None else args)
+    names = {word.lstrip("-").partition("=")[0] for word in args if word.startswith("--")}
+    if args and not args[0].startswith("-") and os.path.isfile(recipe := os.path.expanduser(args[0])):
+        names |= read_recipe(Path(recipe)).keys()
+    return names
+
+
 def parse_arguments(*dataclass_types: Any, args: list[str] | None = None) -> tuple[tuple, str]:
     """Parse `[recipe.yaml] [--flag value ...]`.
 
@@ -64,7 +77,6 @@ def parse_arguments(*dataclass_types: Any, args: list[str] | None = None) -> tup
     except TypeError as error:  # an unknown key in a mapping that TrainingArguments passes on to accelerate
         raise ValueError(str(error)) from error
     *parsed, unknown = results
-    given = values.keys() | {word.lstrip("-").partition("=")[0] for word in args if word.startswith("--")}
     for flag in unknown:
         if flag.startswith("--"):
             parser.error(f"there is no argument {flag}{_nearest(flag.lstrip('-').split('=')[0], names, '--')}")
@@ -79,7 +91,7 @@ def parse_arguments(*dataclass_types: Any, args: list[str] | None = None) -> tup
         for name, mapping in values.items():
             if isinstance(mapping, dict) and isinstance(flag := getattr(group, name, None), str):
                 setattr(group, name, {**mapping, **parse_pairs(flag, name)})  # a flag changes some of the recipe's
-    _share_update(parsed, given)
+    _share_update(parsed, values.keys() | given_arguments(args))
     return tuple(parsed), Path(recipe).stem
 
 

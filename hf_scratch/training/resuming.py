@@ -76,13 +76,15 @@ class ResumableTrainerMixin(Trainer):
         """As stock, with the sampler where accelerate's `set_epoch` finds it."""
         return show_sampler(super().get_train_dataloader())
 
-    def get_eval_dataloader(self, *args, **kwargs) -> DataLoader:
-        """As stock, but with all rows: `dataloader_drop_last` is for training."""
-        drop_last, self.args.dataloader_drop_last = self.args.dataloader_drop_last, False
+    def get_eval_dataloader(self, *args_, **kwargs) -> DataLoader:
+        """As stock, but with all rows, as many batches on each process: the options against that are for training."""
+        args, config = self.args, self.accelerator.dataloader_config
+        before = args.dataloader_drop_last, config.even_batches
+        args.dataloader_drop_last, config.even_batches = False, True
         try:
-            return super().get_eval_dataloader(*args, **kwargs)
+            return super().get_eval_dataloader(*args_, **kwargs)
         finally:
-            self.args.dataloader_drop_last = drop_last
+            args.dataloader_drop_last, config.even_batches = before
 
     def _get_train_sampler(self, *args, **kwargs) -> Sampler | None:
         sampler = super()._get_train_sampler(*args, **kwargs)

@@ -74,6 +74,11 @@ class ScratchTrainerMixin(ResumableTrainerMixin):
         else:
             order = SeededSampler(RandomSampler(rows), data_seed(args))
         sampler = RowBatchSampler(order, rows_per_update, parts, args.dataloader_drop_last)
+        if not len(sampler):
+            raise ValueError(
+                f"There is nothing to train: an update has {rows_per_update:,} rows, but there are {len(rows):,}, and "
+                "`dataloader_drop_last` leaves them out."
+            )
         sampler.check_parts(
             "Use fewer processes, or raise `per_device_train_batch_size` to 2 or more, or set `dataloader_drop_last`."
         )

@@ -330,7 +330,7 @@ def make_trainer(tokenizer, train: Dataset, output_dir: str, config: dict | None
         args=training_args,
         train_dataset=train,
         data_collator=DataCollatorForSeq2Seq(tokenizer, model=model),
-        max_tokens_per_batch=data_args.max_tokens_per_batch,
+        max_tokens_per_update=data_args.max_tokens_per_update,
     )
     trainer.remove_callback(PrinterCallback)
     return trainer

@@ -1,0 +1,195 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""Data prepared once: the cache, the folder of prepare_data.py, and what two processes make of it."""
+
+import copy
+import multiprocessing
+import os
+import time
+
+import pytest
+from datasets import Dataset, Value
+from test_scripts import STORIES, run, write
+
+from hf_scratch.data.columns import id_type, sample_rows
+from hf_scratch.data.preparation import hash_tokenizer, is_prepared, make_once
+from hf_scratch.errors import UserError
+from hf_scratch.loading import load_tokenizer
+from hf_scratch.tokenization import train_tokenizer
+from hf_scratch.training import preparation
+from hf_scratch.training.arguments import LanguageModelArguments, ModelArguments, TranslationArguments
+from hf_scratch.training.preparation import PairPreparation, TextPreparation
+
+PAIRS = [{"en": "a red cat", "de": "eine rote Katze"}, {"en": "a dog", "de": "ein Hund"}] * 4
+
+
+def prepare(tmp_path, folder=None, checkpoint=None, tokenizer_name=None, **options):
+    model_args = ModelArguments(cache_dir=str(tmp_path / "cache"), vocab_size=300, tokenizer_name=tokenizer_name)
+    options = {"block_size": 16} | {name: str(x) if name.endswith("file") else x for name, x in options.items()}
+    data = TextPreparation(model_args, LanguageModelArguments(**options), checkpoint)
+    data.run(lambda splits: None, folder)
+    return data
+
+
+@pytest.fixture
+def no_reading(monkeypatch):
+    """Lets nothing read the data from now on."""
+
+    def refuse():
+        monkeypatch.setattr(preparation, "load_from_arguments", lambda *args: pytest.fail("the data were read again"))
+
+    return refuse
+
+
+def test_the_same_data_are_prepared_once(tmp_path, no_reading):
+    train, test = write(tmp_path / "train.jsonl", STORIES), write(tmp_path / "test.jsonl", STORIES[:2])
+    first = prepare(tmp_path, train_file=train, test_file=test)
+    no_reading()
+    again = prepare(tmp_path, train_file=train, test_file=test)
+    assert again.rows["train"][:] == first.rows["train"][:]
+    assert again.texts["test"][:] == first.texts["test"][:]
+    assert again.tokenizer.get_vocab() == first.tokenizer.get_vocab()
+    assert again.splits == first.splits == ["train", "test"]
+
+
+def test_a_resumed_run_finds_the_rows_by_its_tokenizers_content(tmp_path, no_reading):
+    train = write(tmp_path / "train.jsonl", STORIES)
+    first = prepare(tmp_path, train_file=train)
+    first.tokenizer("text", truncation=True, max_length=4)  # changes the tokenizer's state, not its ids
+    first.tokenizer.save_pretrained(tmp_path / "checkpoint-1")
+    no_reading()
+    assert prepare(tmp_path, checkpoint=str(tmp_path / "checkpoint-1"), train_file=train).rows["train"][:]
+
+
+@pytest.mark.parametrize("change", ["file", "option", "limit", "tokenizer"])
+def test_other_data_or_options_are_prepared_anew(tmp_path, change):
+    train = write(tmp_path / "train.jsonl", STORIES)
+    first = prepare(tmp_path, train_file=train)
+    options = {}
+    if change == "file":
+        write(tmp_path / "train.jsonl", [{"text": "other"}])
+    elif change == "option":
+        options["block_size"] = 8
+    elif change == "limit":
+        options["max_train_samples"] = 1
+    else:
+        train_tokenizer(["abc"], "char", 40).save_pretrained(tmp_path / "chars")
+        options["tokenizer_name"] = str(tmp_path / "chars")
+    assert prepare(tmp_path, train_file=train, **options).rows["train"][:] != first.rows["train"][:]
+
+
+def test_token_ids_take_two_bytes(tmp_path):
+    data = prepare(tmp_path, train_file=write(tmp_path / "train.jsonl", STORIES))
+    assert data.rows["train"].column_names == ["input_ids"]
+    assert data.rows["train"].features["input_ids"].feature == Value("uint16")
+    large = copy.deepcopy(data.tokenizer)
+    large.add_tokens([f"<{i}>" for i in range(2**16)])
+    assert id_type(large) == Value("int32")
+
+
+def count_calls(folder, log):
+    def make(unfinished):
+        with open(log, "a") as file:
+            file.write(f"{os.getpid()}\n")
+        time.sleep(0.3)
+        (unfinished / "file").write_text("all")
+
+    assert (make_once(folder, make) / "file").read_text() == "all"
+
+
+def test_of_several_processes_one_prepares_and_the_others_wait(tmp_path):
+    context = multiprocessing.get_context("fork")
+    processes = [context.Process(target=count_calls, args=(tmp_path / "made", tmp_path / "log")) for _ in range(3)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0, 0, 0]
+    assert len((tmp_path / "log").read_text().split()) == 1
+
+
+def test_half_a_preparation_is_never_used(tmp_path):
+    folder, unfinished = tmp_path / "made", tmp_path / "made.unfinished"
+    unfinished.mkdir()  # of a process that was killed
+    (unfinished / "half").write_text("half")
+
+    def fail(path):
+        (path / "part").write_text("part")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        make_once(folder, fail)
+    assert not folder.exists()
+    assert not unfinished.exists()
+    make_once(folder, lambda path: (path / "whole").write_text("whole"))
+    assert [path.name for path in folder.iterdir()] == ["whole"]
+
+
+def test_a_folder_of_prepared_data_is_used_as_it_is(tmp_path, no_reading):
+    train, folder = write(tmp_path / "train.jsonl", STORIES), tmp_path / "prepared"
+    made = prepare(tmp_path, str(folder), train_file=train, test_file=train)
+    assert is_prepared(str(folder))
+    no_reading()
+    data = prepare(tmp_path, dataset_name=str(folder))
+    assert data.rows["train"][:] == made.rows["train"][:]
+    assert data.texts["test"]["text"][:] == [row["text"] for row in STORIES]
+    with pytest.raises(UserError, match="were prepared with `block_size` 16, and this run has 8"):
+        prepare(tmp_path, dataset_name=str(folder), block_size=8)
+    with pytest.raises(UserError, match="were prepared with `max_train_samples` None, and this run has 1"):
+        prepare(tmp_path, dataset_name=str(folder), max_train_samples=1)
+    train_tokenizer(["abc"], "char", 40).save_pretrained(tmp_path / "chars")
+    with pytest.raises(UserError, match="were prepared with another tokenizer"):
+        prepare(tmp_path, dataset_name=str(folder), tokenizer_name=str(tmp_path / "chars"))
+    (rows,) = (folder / "rows" / "train").glob("*.arrow")
+    rows.write_bytes(rows.read_bytes()[:-1] + b"?")
+    with pytest.raises(UserError, match=r"is not what was saved.* prepare the data again"):
+        prepare(tmp_path, dataset_name=str(folder))
+
+
+def test_prepared_pairs_need_their_texts_for_bpe_dropout(tmp_path):
+    train = str(write(tmp_path / "train.jsonl", PAIRS))
+
+    def prepare_pairs(folder=None, **options):
+        options = {"source_lang": "en", "target_lang": "de"} | options
+        model_args = ModelArguments(cache_dir=str(tmp_path / "cache"), vocab_size=300)
+        data = PairPreparation(model_args, TranslationArguments(**options))
+        data.run(lambda splits: None, folder)
+        return data
+
+    prepare_pairs(str(tmp_path / "prepared"), train_file=train)
+    with pytest.raises(UserError, match="were prepared with `train_texts` False, and this run has True"):
+        prepare_pairs(dataset_name=str(tmp_path / "prepared"), bpe_dropout=0.1)
+    assert "train" not in prepare_pairs(dataset_name=str(tmp_path / "prepared")).texts
+    with_texts = prepare_pairs(train_file=train, bpe_dropout=0.1)
+    assert with_texts.texts["train"]["source"][:] == [pair["en"] for pair in PAIRS]
+
+
+def test_a_tokenizers_hash_follows_its_content(tmp_path):
+    tokenizer = train_tokenizer(["abc de"], "bpe", 300)
+    before = hash_tokenizer(tokenizer)
+    tokenizer(["a", "abc"], padding=True, truncation=True, max_length=2)
+    tokenizer.save_pretrained(tmp_path)
+    assert hash_tokenizer(tokenizer) == hash_tokenizer(load_tokenizer(str(tmp_path))) == before
+    tokenizer.add_tokens(["<new>"])
+    assert hash_tokenizer(tokenizer) != before
+
+
+def test_a_tokenizer_is_trained_on_a_sample():
+    rows = Dataset.from_dict({"text": [f"{i:04}" for i in range(1000)], "other": ["x" * 6] * 1000})
+    assert len(sample_rows(rows, ["text"], 1)) == 1000
+    sample = sample_rows(rows, ["text"], 0.0004)  # 400 bytes of 4,000
+    assert sample["text"][:] == [f"{i:04}" for i in range(0, 1000, 10)]
+    assert len(sample_rows(rows, ["text", "other"], 0.0004)) == 40
+
+
+def test_the_commands_prepare_and_train(tmp_path):
+    train = write(tmp_path / "train.jsonl", STORIES * 3)
+    options = ["--vocab_size", 300, "--block_size", 16, "--config_overrides", "hidden_size=8,num_attention_heads=2"]
+    folder = tmp_path / "prepared"
+    printed = run("prepare_data.py", "--train_file", train, "--output_dir", folder, *options).stdout
+    assert f"Train with `--dataset_name {folder}`" in printed
+    refused = run("prepare_data.py", "--train_file", train, "--output_dir", folder, *options, check=False)
+    assert refused.returncode == 2
+    assert "is not empty" in refused.stderr
+    train_options = ["--output_dir", tmp_path / "run", "--max_steps", 2, "--save_strategy", "no", "--use_cpu", "true"]
+    run("train_language_model.py", "--dataset_name", folder, *options, *train_options)
+    assert (tmp_path / "run" / "model.safetensors").is_file()

@@ -1,0 +1,54 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""Each update sees the same rows on one process and on several. `make test-scale` runs these."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from test_faults import finish, flags, start
+from test_scripts import PAIRS, STORIES, TINY_GPT, TINY_TRANSFORMER, write
+
+pytestmark = pytest.mark.slow
+
+OPTIONS = {
+    "max_steps": 30, "logging_steps": 1, "learning_rate": 1e-3, "use_cpu": "true", "seed": 3, "eval_strategy": "no",
+    "save_strategy": "no", "label_smoothing_factor": 0.1, "r_drop_alpha": 1,
+}  # fmt: skip
+PAIRED = {
+    "source_lang": "en", "target_lang": "de", "vocab_size": 300, "max_source_length": 20, "max_target_length": 20,
+    "config_overrides": TINY_TRANSFORMER + ",dropout=0.0", "num_beams": 1,
+}  # fmt: skip
+PACKED = {"tokenizer_kind": "char", "block_size": 24, "config_overrides": TINY_GPT}
+CASES = {
+    "pairs by tokens": ("train_translation.py", {**PAIRED, "max_tokens_per_update": 90}),
+    "pairs by tokens, accumulated": (
+        "train_translation.py", {**PAIRED, "max_tokens_per_update": 90, "max_tokens_per_batch": 22}
+    ),
+    "pairs by rows": ("train_translation.py", {**PAIRED, "global_batch_size": 8}),
+    "packed texts": ("train_language_model.py", {**PACKED, "global_batch_size": 8}),
+    "packed texts, accumulated": (
+        "train_language_model.py", {**PACKED, "global_batch_size": 8, "per_device_train_batch_size": 1}
+    ),
+}  # fmt: skip
+
+
+def losses(output_dir: Path) -> list[float]:
+    state = json.loads((output_dir / "trainer_state.json").read_text())
+    return [entry["loss"] for entry in state["log_history"] if "loss" in entry]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_thirty_updates_are_the_same_on_one_two_and_four_processes(case, tmp_path):
+    script, options = CASES[case]
+    file = write(tmp_path / "train.jsonl", PAIRS * 3 if script == "train_translation.py" else STORIES * 3)
+    command = [script, *flags(OPTIONS | options | {"train_file": file})]
+    for processes in (1, 2, 4):
+        finish(start(command, tmp_path / str(processes), processes))
+    expected, weights = losses(tmp_path / "1"), load_file(tmp_path / "1" / "model.safetensors")
+    assert len(expected) == 30
+    for processes in (2, 4):
+        assert losses(tmp_path / str(processes)) == pytest.approx(expected, abs=1e-5)
+        for name, tensor in load_file(tmp_path / str(processes) / "model.safetensors").items():
+            torch.testing.assert_close(tensor, weights[name], rtol=0, atol=1e-5)
