@@ -11,6 +11,7 @@ from typing import Any
 import datasets
 import tokenizers
 from datasets import Dataset, DatasetDict, load_dataset_builder
+from datasets.config import HF_DATASETS_CACHE
 from filelock import FileLock
 
 from ..errors import UserError
@@ -24,7 +25,7 @@ LIMITS = ("max_train_samples", "max_eval_samples", "max_predict_samples")
 
 def cache_folder(cache_dir: str | None = None) -> Path:
     """Return the folder in which prepared data are kept: in `cache_dir`, by default in the cache of datasets."""
-    return Path(cache_dir or datasets.config.HF_DATASETS_CACHE).expanduser() / "hf_scratch"
+    return Path(cache_dir or HF_DATASETS_CACHE).expanduser() / "hf_scratch"
 
 
 def make_once(folder: Path, make: Callable[[Path], None]) -> Path:

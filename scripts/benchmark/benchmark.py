@@ -16,9 +16,6 @@ gradients and the optimiser's moments, above what was in use before the first st
 
 import itertools
 import json
-import os
-import platform
-import re
 import statistics
 import sys
 import time
@@ -41,6 +38,7 @@ from generation_cases import (
     import_time,
     load_time,
 )
+from machine import read_machine
 from plots import plot_growth, plot_ratios
 from tables import RESULTS, describe_machine, file_name, format_growth, format_rows, update_readmes
 from training_cases import (
@@ -67,9 +65,6 @@ from training_cases import (
 
 from hf_scratch.errors import UserError, command, preparation
 from hf_scratch.training.parsing import parse_arguments
-
-# how /proc/cpuinfo calls the instructions that decide the speed of matrix products
-CPU_FEATURES = {"avx512f": "AVX-512", "amx_tile": "AMX"}
 
 
 @dataclass
@@ -192,23 +187,6 @@ def measure_growth(args: BenchmarkArguments) -> list[dict]:
     return results
 
 
-def read_machine(args: BenchmarkArguments) -> dict[str, Any]:
-    """What is measured on: CPU, threads, versions, data."""
-    text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    name = re.search(r"model name\s*: (.+)", text)
-    cpu = re.sub(r"\((?:R|TM)\)| CPU| Processor| @.*", "", name[1]).strip() if name else platform.machine()
-    return {
-        "cpu": cpu,
-        "features": [label for flag, label in CPU_FEATURES.items() if re.search(rf"\b{flag}\b", text)],
-        "cores": os.cpu_count(),
-        "threads": args.threads,
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
-        "date": time.strftime("%Y-%m-%d"),
-        "data": "Multi30k" if args.data else "synthetic sentences about as long as Multi30k's",
-    }
-
-
 @command
 def main():
     with preparation():
@@ -227,7 +205,8 @@ def main():
     disable_progress_bars()
 
     start, rows = time.perf_counter(), [row for row in TABLE if row.name in only]
-    report = {"machine": read_machine(args), "rows": [], "growth": []}
+    data = "Multi30k" if args.data else "synthetic sentences about as long as Multi30k's"
+    report = {"machine": read_machine(args.threads, data), "rows": [], "growth": []}
 
     def save(path: Path):
         report["machine"]["minutes"] = round((time.perf_counter() - start) / 60, 1)

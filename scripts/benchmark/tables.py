@@ -117,6 +117,17 @@ def format_benchmark(reports: list[dict[str, Any]]) -> str:
     return "\n\n".join(parts)
 
 
+def format_scale(report: dict[str, Any]) -> str:
+    """The table of scale.py."""
+    lines = []
+    for row in report["rows"]:
+        target = "" if row["target"] is None else f"{row['target']:,} {row['unit']}".strip()
+        digits = 0 if row["figure"] >= 100 else 1 if row["figure"] >= 10 else 2
+        figure = f"**{row['figure']:,.{digits}f}** {row['unit']}".strip()
+        lines.append([f"`{row['name']}`: {row['what']}", figure, target])
+    return format_table(["work", "measured", "to reach"], lines)
+
+
 def format_growth(points: list[dict[str, Any]]) -> str:
     """The table of one machine: seconds and memory of each model over length, width and batch size."""
     columns = [(mode, key) for mode in ("training", "inference") for key in ("seconds", "MiB")]
