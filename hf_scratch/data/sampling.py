@@ -5,7 +5,8 @@ A sampler chooses the rows of an update, and deals them into parts: one for each
 accumulation. So an update's rows depend on the seed and the epoch, and not on the number of processes.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,6 +16,9 @@ from transformers.trainer_pt_utils import LengthGroupedSampler
 
 class UpdateBatchSampler(Sampler[list[int]]):
     """Base of the samplers: yields the parts of each update one after the other.
+
+    The rows are dealt in turns, so that the parts have as many rows each, or one more. Parts of an update with fewer
+    rows than parts are empty (see `EmptyPartCollator`).
 
     Args:
         parts: parts of an update: the processes times the steps of gradient accumulation.
@@ -47,31 +51,15 @@ class UpdateBatchSampler(Sampler[list[int]]):
     def __len__(self) -> int:
         return self.parts * len(self.update_sizes())
 
-    def check_parts(self, advice: str) -> None:
-        """Check that each part of each update has a row.
-
-        Args:
-            advice: the error's last sentence.
-
-        Raises:
-            ValueError: an update has fewer rows than parts.
-        """
-        fewest = int(self.update_sizes().min())
-        if fewest < self.parts:
-            raise ValueError(
-                f"The smallest update has {fewest} rows, too few for {self.parts} parts (processes times steps of "
-                f"gradient accumulation). {advice}"
-            )
-
 
 class RowBatchSampler(UpdateBatchSampler):
-    """Updates of a fixed number of rows. The last two updates of an epoch share what is left evenly.
+    """Updates of a fixed number of rows. The last update of an epoch has what is left.
 
     Args:
         sampler: gives the order of the rows; a `SeededSampler` gets the epoch.
         rows_per_update: rows of an update, on all processes together.
         parts: see `UpdateBatchSampler`.
-        drop_last: leave out what does not fill an update, in place of sharing it.
+        drop_last: leave out what does not fill an update.
     """
 
     def __init__(self, sampler: Sampler[int], rows_per_update: int, parts: int = 1, drop_last: bool = False):
@@ -88,10 +76,7 @@ class RowBatchSampler(UpdateBatchSampler):
         """Return how many rows each update has, the first update's first."""
         full, rest = divmod(len(self.order), self.rows_per_update)  # ty: ignore[invalid-argument-type]
         sizes = np.full(full, self.rows_per_update)
-        if rest and not self.leave_out_rest:
-            last = self.rows_per_update + rest if full else rest
-            sizes = np.append(sizes[:-1], [last - last // 2, last // 2] if full else [last])
-        return sizes
+        return np.append(sizes, rest) if rest and not self.leave_out_rest else sizes
 
     def updates(self) -> Iterator[np.ndarray]:
         """Yield the rows of each update of the epoch."""
@@ -209,12 +194,30 @@ def _fill_updates(lengths: np.ndarray, capacity: np.ndarray) -> np.ndarray:
             bounds.append(full)
             begin = int(full[-1])
     bounds.append(np.array([len(lengths)]))
-    bounds = np.concatenate(bounds)
-    if len(bounds) > 2:  # the last two share their rows evenly, if the budget allows
-        first, last = bounds[-3], bounds[-1]
-        if -((first - last) // 2) <= capacity[lengths[-1]]:
-            bounds[-2] = first + (last - first) // 2
-    return bounds
+    return np.concatenate(bounds)
+
+
+class EmptyPartCollator:
+    """Makes a batch of an empty part too: a row without labels, from which nothing is learnt.
+
+    All processes must take part in each update.
+
+    Args:
+        collator: makes the batches of the other parts.
+        rows: the data set; its first row is taken.
+    """
+
+    def __init__(self, collator: Callable[[list[Any]], dict[str, Any]], rows: Any):
+        self.collator, self.rows = collator, rows
+
+    def __call__(self, rows: list[Any]) -> dict[str, Any]:
+        """Make a batch of rows."""
+        if rows:
+            return self.collator(rows)
+        batch = self.collator([self.rows[0]])
+        return batch | {
+            name: torch.full_like(batch[name], -100) for name in ("labels", "shift_labels") if name in batch
+        }
 
 
 class SeededSampler(Sampler[int]):

@@ -12,7 +12,13 @@ from transformers import Seq2SeqTrainer, Trainer
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from ..data.columns import read_numbers
-from ..data.sampling import RowBatchSampler, SeededSampler, TokenBudgetBatchSampler, UpdateBatchSampler
+from ..data.sampling import (
+    EmptyPartCollator,
+    RowBatchSampler,
+    SeededSampler,
+    TokenBudgetBatchSampler,
+    UpdateBatchSampler,
+)
 from .arguments import data_seed
 from .callbacks import TrainingTime
 from .resuming import ResumableTrainerMixin, show_sampler
@@ -23,9 +29,9 @@ class ScratchTrainerMixin(ResumableTrainerMixin):
 
     - A training step computes no logits (`skip_logits`), smooths labels in the model, and adds R-Drop if
       `r_drop_alpha` is above 0.
-    - An update sees the same rows on any number of processes, also at the end of an epoch, where the last two updates
-      share what is left (see `RowBatchSampler`). Stock trainers fill up the processes' last batches with other rows.
-      `train_sampling_strategy="batch_rebalance"`, `dispatch_batches`, `split_batches` and iterable datasets are stock.
+    - An update sees the same rows on any number of processes, also at the end of an epoch, where stock trainers fill
+      up the processes' last batches with other rows. `train_sampling_strategy="batch_rebalance"`, `dispatch_batches`,
+      `split_batches` and iterable datasets are stock.
     - An evaluation reports the cross-entropy without label smoothing. Stock trainers smooth the evaluation labels too.
     - The saved config and generation config are the model's own. Stock trainers write `use_cache: false` into the
       config, and Seq2SeqTrainer's evaluation fills in every default of the generation config.
@@ -57,7 +63,7 @@ class ScratchTrainerMixin(ResumableTrainerMixin):
         """Make the sampler of the training set, or None where Trainer's own is used.
 
         Raises:
-            ValueError: an update has too few rows for the processes and the steps of gradient accumulation.
+            ValueError: `dataloader_drop_last` leaves no row.
         """
         args, config = self.args, self.accelerator.dataloader_config
         rows: Any = self.train_dataset
@@ -79,9 +85,6 @@ class ScratchTrainerMixin(ResumableTrainerMixin):
                 f"There is nothing to train: an update has {rows_per_update:,} rows, but there are {len(rows):,}, and "
                 "`dataloader_drop_last` leaves them out."
             )
-        sampler.check_parts(
-            "Use fewer processes, or raise `per_device_train_batch_size` to 2 or more, or set `dataloader_drop_last`."
-        )
         return sampler
 
     def row_lengths(self) -> np.ndarray:
@@ -106,7 +109,7 @@ class ScratchTrainerMixin(ResumableTrainerMixin):
         dataloader = DataLoader(
             dataset,
             batch_sampler=batch_sampler,
-            collate_fn=self.data_collator,
+            collate_fn=EmptyPartCollator(self.data_collator, dataset),
             num_workers=args.dataloader_num_workers,
             pin_memory=args.dataloader_pin_memory,
             persistent_workers=args.dataloader_persistent_workers,
@@ -169,8 +172,7 @@ class TranslationTrainer(ScratchTrainerMixin, Seq2SeqTrainer):
             `max_tokens_per_update`, an update has as many for each process and step of gradient accumulation.
 
     Raises:
-        ValueError: a budget is less than the longest row, or beside an option that it would overrule; or see
-            `make_batch_sampler`.
+        ValueError: a budget is less than the longest row, or beside an option that it would overrule.
     """
 
     def __init__(
@@ -205,7 +207,6 @@ class TranslationTrainer(ScratchTrainerMixin, Seq2SeqTrainer):
         else:
             sampler = TokenBudgetBatchSampler(lengths, tokens, seed=seed)
             args.gradient_accumulation_steps = sampler.share(args.world_size, limit)
-        sampler.check_parts(f"Use fewer processes, or raise `{option}`.")
         return sampler
 
     def make_batch_sampler(self) -> UpdateBatchSampler | None:
