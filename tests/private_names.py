@@ -192,7 +192,15 @@ PRIVATE_NAMES = [
     PrivateName(TRAINER, "_get_output_dir", "training/resuming.py", "Called: where checkpoints are saved.", "trial"),
     PrivateName(
         TRAINER, "_remove_unused_columns", "training/trainers.py",
-        "Called for the DataLoader with a token budget, as in Trainer's own.", "dataset description=",
+        "Called for the DataLoader, as in Trainer's own.", "dataset description=",
+    ),
+    PrivateName(
+        TRAINER, "_get_collator_with_removed_columns", "training/trainers.py",
+        "Called for the DataLoader, as in Trainer's own.", "data_collator description=",
+    ),
+    PrivateName(
+        TRAINER, "_train_batch_size", "training/trainers.py",
+        "Read: the batch size that `auto_find_batch_size` may have lowered.",
     ),
     # pipelines, metrics, arguments, Auto classes
     PrivateName(

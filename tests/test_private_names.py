@@ -11,7 +11,7 @@ from conftest import ROOT, make_gpt, make_transformer
 from private_names import OPTIONAL, PRIVATE_NAMES, UNDOCUMENTED
 from tokenizers import Tokenizer, models
 from torch import nn
-from transformers import PreTrainedConfig, PreTrainedTokenizerFast
+from transformers import PreTrainedConfig, PreTrainedTokenizerFast, Trainer, TrainingArguments
 
 import hf_scratch
 from hf_scratch import TranslationPipeline
@@ -67,6 +67,7 @@ INSTANCES = {
     "transformers.GenerationConfig": prepared_generation_config,
     "transformers.PreTrainedModel": model_with_a_loss,
     "transformers.Pipeline": make_pipeline,
+    "transformers.Trainer": lambda: Trainer(make_gpt(), TrainingArguments(use_cpu=True)),
     "transformers.PreTrainedConfig": PreTrainedConfig,
     "argparse.ArgumentParser": lambda: resolve("argparse.ArgumentParser")(),
 }

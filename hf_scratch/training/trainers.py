@@ -2,6 +2,7 @@
 """Trainer and Seq2SeqTrainer with token-budget batches, R-Drop, plain evaluation losses and exact resuming."""
 
 import copy
+from functools import partial
 from typing import Any
 
 import datasets
@@ -10,6 +11,7 @@ import torch
 from torch.utils.data import DataLoader, RandomSampler, Sampler, SequentialSampler
 from transformers import Seq2SeqTrainer, Trainer
 from transformers.trainer_pt_utils import LengthGroupedSampler
+from transformers.trainer_utils import seed_worker
 
 from ..data.columns import read_numbers
 from ..data.sampling import (
@@ -103,17 +105,23 @@ class ScratchTrainerMixin(ResumableTrainerMixin):
         if batch_sampler is None:
             return super().get_train_dataloader()
         args, rows = self.args, self.train_dataset
+        collator: Any = self.data_collator
         if isinstance(rows, datasets.Dataset):
             rows = self._remove_unused_columns(rows, description="training")
+        else:
+            collator = self._get_collator_with_removed_columns(collator, description="training")
         dataset: Any = rows  # torch reads a `datasets.Dataset` as its own
         dataloader = DataLoader(
             dataset,
             batch_sampler=batch_sampler,
-            collate_fn=EmptyPartCollator(self.data_collator, dataset),
+            collate_fn=EmptyPartCollator(collator, dataset),
             num_workers=args.dataloader_num_workers,
             pin_memory=args.dataloader_pin_memory,
             persistent_workers=args.dataloader_persistent_workers,
+            multiprocessing_context=args.dataloader_multiprocessing_context,
             prefetch_factor=args.dataloader_prefetch_factor,
+            in_order=args.dataloader_in_order,
+            worker_init_fn=partial(seed_worker, num_workers=args.dataloader_num_workers, rank=args.process_index),
         )
         # accelerate cannot even out batches of different sizes; their number is a multiple of the processes'
         dataloader_config = self.accelerator.dataloader_config
