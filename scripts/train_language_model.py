@@ -106,6 +106,7 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
         r_drop_alpha=data_args.r_drop_alpha,
         callbacks=callbacks,
     )
+    trainer.make_batch_sampler()  # now, for its errors
     return trainer, texts, questions
 
 

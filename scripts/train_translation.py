@@ -136,6 +136,7 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
         max_tokens_per_batch=data_args.max_tokens_per_batch,
         r_drop_alpha=data_args.r_drop_alpha,
     )
+    trainer.make_batch_sampler()  # now, for its errors
     return trainer, pairs, cut
 
 

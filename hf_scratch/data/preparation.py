@@ -12,6 +12,7 @@ import datasets
 import tokenizers
 from datasets import Dataset, DatasetDict, load_dataset_builder
 from datasets.config import HF_DATASETS_CACHE
+from datasets.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 from filelock import FileLock
 
 from ..errors import UserError
@@ -130,12 +131,23 @@ def save_prepared(
     work.mkdir()
     for name, split in texts.items():
         if name != "test":  # it is scored uncut
-            encode(split, str(name), str(work / f"{name}.arrow")).save_to_disk(folder / "rows" / str(name))
+            _save(encode(split, str(name), str(work / f"{name}.arrow")), folder / "rows" / str(name))
         if name != "train" or keep_train_texts:
-            split.save_to_disk(folder / "texts" / str(name))
+            _save(split, folder / "texts" / str(name))
     shutil.rmtree(work)
     tokenizer.save_pretrained(folder / "tokenizer")
     write_manifest(folder, **facts)
+
+
+def _save(rows: Dataset, folder: Path) -> None:
+    """Save rows without a progress bar of their own."""
+    were_shown = not are_progress_bars_disabled()
+    disable_progress_bars()
+    try:
+        rows.save_to_disk(folder)
+    finally:
+        if were_shown:
+            enable_progress_bars()
 
 
 def load_prepared(folder: str | Path) -> tuple[DatasetDict, DatasetDict, dict[str, Any]]:

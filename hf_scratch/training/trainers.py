@@ -190,9 +190,9 @@ class TranslationTrainer(ScratchTrainerMixin, Seq2SeqTrainer):
         max_tokens_per_batch: int | None = None,
         **kwargs,
     ):
-        super().__init__(*args, **kwargs)
         self.max_tokens_per_update, self.max_tokens_per_batch = max_tokens_per_update, max_tokens_per_batch
         self.batch_sampler = None
+        super().__init__(*args, **kwargs)
         if max_tokens_per_update is not None or max_tokens_per_batch is not None:
             self.batch_sampler = self._make_budget_sampler()
 
