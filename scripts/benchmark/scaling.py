@@ -13,8 +13,8 @@ Matrix products and gathered weights are bfloat16. N is the number of parameters
   here. The backward pass is two thirds of it.
 - Bytes that a GPU sends: 2 (n - 1) / n times the tensor for a ring's all-reduce, (n - 1) / n for an all-gather or a
   reduce-scatter (https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md).
-- Bandwidth: a ring is as fast as its slowest link. NCCL makes a ring for each network card, so that all cards of a
-  machine carry the traffic between machines together (https://jax-ml.github.io/scaling-book/gpus).
+- Bandwidth: a ring is as fast as its slowest link. Assumed: each network card has a ring, so that all cards of
+  a machine together carry the traffic between machines (see also https://jax-ml.github.io/scaling-book/gpus).
 """
 
 import itertools
