@@ -17,6 +17,7 @@ def compute_blocks() -> dict[str, dict[str, str]]:
     """For each README the content of its marked blocks."""
     import article_tables
     import readme_tables
+    import scaling
     import tables
 
     reports = tables.read_reports()
@@ -24,6 +25,7 @@ def compute_blocks() -> dict[str, dict[str, str]]:
         "README.md": {**readme_tables.readme_blocks(CARDS), "speed": tables.format_speed(reports)},
         "model_cards/README.md": readme_tables.index_blocks(CARDS),
         "hf_scratch/convert/README.md": article_tables.article_blocks(),
+        "scripts/README.md": {"scaling": scaling.format_tables(scaling.ScalingArguments())},
         "scripts/benchmark/README.md": {
             "benchmark": tables.format_benchmark(reports),
             "growth": tables.format_all_growth(reports),
@@ -32,7 +34,14 @@ def compute_blocks() -> dict[str, dict[str, str]]:
 
 
 @pytest.mark.parametrize(
-    "readme", ["README.md", "model_cards/README.md", "hf_scratch/convert/README.md", "scripts/benchmark/README.md"]
+    "readme",
+    [
+        "README.md",
+        "model_cards/README.md",
+        "hf_scratch/convert/README.md",
+        "scripts/README.md",
+        "scripts/benchmark/README.md",
+    ],
 )
 def test_a_readmes_tables_are_those_of_its_json(readme):
     text = (ROOT / readme).read_text(encoding="utf-8")
