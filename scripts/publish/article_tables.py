@@ -87,8 +87,8 @@ def _results(runs: list[Record]) -> str:
     test = [run["metrics"].get("test", {}) for run in runs]
     if "accuracy" in test[0]:
         right = ", ".join(f"{100 * metrics['accuracy']:.1f}" for metrics in test)
-        seeds = ", ".join(str(run["seed"]) for run in runs)
-        return f"**{right} %** of {test[0]['answers']:,} test products right (seeds {seeds})"
+        seeds = f"seed{'s' * (len(runs) > 1)} " + ", ".join(str(run["seed"]) for run in runs)
+        return f"**{right} %** of {test[0]['answers']:,} test products right (seed{'s' * (len(runs) > 1)} {seeds})"
     if "rougeL" in test[0]:
         return f"ROUGE-L **{test[0]['rougeL']:.1f}** on {test[0]['sentences']} test stories"
     if "bleu" in test[0]:
