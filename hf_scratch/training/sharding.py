@@ -1,0 +1,188 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""Training under FSDP2, which splits weights, gradients and optimiser state among the processes."""
+
+import logging
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import broadcast
+from torch import nn
+from torch.distributed.checkpoint import FileSystemReader, load
+from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, StateDictType, fully_shard
+from transformers import Trainer
+from transformers.trainer import FSDP_MODEL_NAME
+from transformers.utils import SAFE_WEIGHTS_NAME
+
+from ..errors import UserError
+
+logger = logging.getLogger(__name__)
+
+SHARDS = f"{FSDP_MODEL_NAME}_0"  # the folder inside a checkpoint that holds the weights in shards
+PREFIX = "model."  # of each weight's name there
+
+
+class ShardedTrainerMixin(Trainer):
+    """What FSDP2 needs besides accelerate and Trainer. Without FSDP2, nothing changes.
+
+    - All processes begin with the first one's weights, whatever `fsdp_cpu_ram_efficient_loading` says.
+    - Weights that several modules share, such as tied embeddings, are gathered together.
+    - In bfloat16, gradients are summed in float32, and the loss keeps its float32. accelerate rounds both.
+    - A checkpoint of shards has the config and the tokenizer too. `save_model` writes a whole model.
+
+    Raises:
+        ValueError: FSDP1 is configured.
+    """
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        plugin = self._fsdp_plugin()
+        if plugin is None:
+            if os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true":
+                logger.warning(
+                    f"FSDP is configured, but accelerate shards on several accelerators only. Here, each of "
+                    f"{self.args.world_size} processes on {self.args.device.type} holds the whole model (DDP)."
+                )
+            return
+        if plugin.fsdp_version != 2:
+            raise ValueError(
+                f"`fsdp_version` is {plugin.fsdp_version}, and only FSDP2 is supported. Set `fsdp_version: 2` in "
+                "accelerate's configuration, as scripts/accelerate/fsdp2.yaml does."
+            )
+        plugin.cpu_ram_efficient_loading = False
+        os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] = "false"  # read whenever a model is loaded
+        if plugin.mixed_precision_policy is not None:
+            plugin.mixed_precision_policy = replace(
+                plugin.mixed_precision_policy, reduce_dtype=torch.float32, output_dtype=None
+            )
+
+    def _fsdp_plugin(self) -> Any:
+        """accelerate's settings for FSDP; None where it does not shard."""
+        return getattr(self.accelerator.state, "fsdp_plugin", None)
+
+    def create_optimizer(self, *args, **kwargs) -> torch.optim.Optimizer:
+        """As stock. Under FSDP2, it shards shared weights first: accelerate shards the rest after this."""
+        model: Any = self.model
+        if self._fsdp_plugin() is not None and not isinstance(model, FSDPModule):
+            broadcast_weights(model, self.args.device)
+            if self.accelerator.mixed_precision != "no":
+                model.float()  # accelerate cannot do it for weights that are sharded already
+            shard_shared_weights(model, self.accelerator)
+        return super().create_optimizer(*args, **kwargs)
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """As stock, and the whole model also where checkpoints have shards. All processes must call this.
+
+        Trainer calls it for a checkpoint's folder too. Its weights are in shards beside what is saved here.
+        """
+        plugin = self._fsdp_plugin()
+        if plugin is None or plugin.state_dict_type != StateDictType.SHARDED_STATE_DICT:
+            super().save_model(output_dir, _internal_call)
+        elif _internal_call and output_dir is not None:
+            self._save(output_dir, state_dict={})
+            if self.args.should_save:
+                Path(output_dir, SAFE_WEIGHTS_NAME).unlink(missing_ok=True)  # it is empty
+        else:
+            plugin.set_state_dict_type("FULL_STATE_DICT")
+            try:
+                super().save_model(output_dir, _internal_call)
+            finally:
+                plugin.set_state_dict_type("SHARDED_STATE_DICT")
+
+    def check_same_run(self, checkpoint: str | Path) -> None:
+        """As ResumableTrainerMixin's. Also, a checkpoint of shards needs FSDP2, and the reverse.
+
+        Raises:
+            UserError: as there; or only one of this run and the checkpoint is sharded.
+        """
+        plugin = self._fsdp_plugin()
+        is_sharded = plugin is not None and plugin.state_dict_type == StateDictType.SHARDED_STATE_DICT
+        kinds = {True: "in shards (`fsdp_state_dict_type: SHARDED_STATE_DICT`)", False: "whole"}
+        if (was_sharded := has_shards(checkpoint)) != is_sharded:
+            raise UserError(
+                f"{checkpoint} holds weights {kinds[was_sharded]}, and this run saves them {kinds[is_sharded]}. "
+                "Resume with the configuration of accelerate that the run was begun with."
+            )
+        super().check_same_run(checkpoint)
+
+
+def broadcast_weights(model: nn.Module, device: torch.device) -> None:
+    """Give all processes the first process's weights and buffers, as DDP does.
+
+    Args:
+        model: on any device.
+        device: the device that communicates.
+    """
+    for tensor in (*model.parameters(), *model.buffers()):
+        tensor.data.copy_(broadcast(tensor.data.to(device)))
+
+
+def shard_shared_weights(model: nn.Module, accelerator: Accelerator) -> None:
+    """Shard each weight that several modules share, together with these modules.
+
+    accelerate does so only for an input embedding that is tied to the head. FSDP2 needs it for all: a weight must
+    belong to one group.
+
+    Args:
+        model: a model on which `fully_shard` has not been called yet.
+        accelerator: its FSDP settings are used.
+    """
+    plugin, mesh = accelerator.state.fsdp_plugin, accelerator.torch_device_mesh
+    modules_of: dict[nn.Parameter, list[nn.Module]] = {}
+    for module in model.modules():
+        for parameter in module.parameters(recurse=False):
+            modules_of.setdefault(parameter, []).append(module)
+    for modules in modules_of.values():
+        if len(modules) > 1:
+            fully_shard(
+                modules,
+                mesh=None if mesh is None else mesh[tuple(accelerator.parallelism_config.fsdp_dim_names)],
+                reshard_after_forward=False,  # used first and last in a forward pass
+                mp_policy=plugin.mixed_precision_policy or MixedPrecisionPolicy(),
+                offload_policy=plugin.cpu_offload,
+            )
+
+
+def has_shards(checkpoint: str | Path) -> bool:
+    """Return whether a checkpoint holds its weights in shards (torch.distributed.checkpoint)."""
+    return Path(checkpoint, SHARDS).is_dir()
+
+
+def shapes_of_shards(checkpoint: str | Path) -> dict[str, tuple[int, ...]]:
+    """Return the whole shape of each weight of a checkpoint of shards."""
+    entries = FileSystemReader(Path(checkpoint, SHARDS)).read_metadata().state_dict_metadata
+    return {
+        name.removeprefix(PREFIX): tuple(entry.size)
+        for name, entry in entries.items()
+        if isinstance(entry, TensorStorageMetadata)
+    }
+
+
+def read_shards(checkpoint: str | Path, like: dict[str, torch.Tensor] | None = None) -> dict[str, torch.Tensor]:
+    """Read the weights of a checkpoint of shards.
+
+    Args:
+        checkpoint: the checkpoint's folder.
+        like: the weights of a sharded model. Each process then reads its part of them alone, and all processes must
+            call this. Default: whole weights.
+
+    Returns:
+        New tensors, sharded as `like`, or whole.
+    """
+    reader = FileSystemReader(Path(checkpoint, SHARDS))
+    if like is not None:
+        weights = {name: torch.empty_like(tensor) for name, tensor in like.items()}
+    else:
+        entries = reader.read_metadata().state_dict_metadata
+        weights = {
+            name.removeprefix(PREFIX): torch.empty(entry.size, dtype=entry.properties.dtype)
+            for name, entry in entries.items()
+            if isinstance(entry, TensorStorageMetadata)
+        }
+    state: dict[str, Any] = {f"{PREFIX}{name}": tensor for name, tensor in weights.items()}
+    load(state, storage_reader=reader, no_dist=like is None)
+    return {name: state[f"{PREFIX}{name}"] for name in weights}
