@@ -93,6 +93,13 @@ class ShardedTrainerMixin(Trainer):
             finally:
                 plugin.set_state_dict_type("SHARDED_STATE_DICT")
 
+    def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
+        """As stock, but tied weights are saved once. Gathered, they no longer share memory, by which stock knows them."""
+        model: Any = self.model
+        tied = getattr(model, "all_tied_weights_keys", {}) if state_dict else {}
+        state_dict = state_dict and {name: tensor for name, tensor in state_dict.items() if name not in tied}
+        super()._save(output_dir, state_dict)
+
     def check_same_run(self, checkpoint: str | Path) -> None:
         """As ResumableTrainerMixin's. Also, a checkpoint of shards needs FSDP2, and the reverse.
 

@@ -40,6 +40,8 @@ class ScratchTrainerMixin(ShardedTrainerMixin, ResumableTrainerMixin):
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         inputs = {**inputs, "use_cache": False}  # with a cache, packed texts would see each other
+        if torch.is_tensor(num_items_in_batch):
+            num_items_in_batch = num_items_in_batch.long()  # FSDP2 would round a float to bfloat16
         if model.training:
             if self.r_drop_alpha:
                 inputs = {name: torch.cat([x, x]) if torch.is_tensor(x) else x for name, x in inputs.items()}
