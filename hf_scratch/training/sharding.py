@@ -3,6 +3,7 @@
 
 import logging
 import os
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,18 +13,17 @@ from accelerate import Accelerator
 from accelerate.utils import broadcast
 from torch import nn
 from torch.distributed.checkpoint import FileSystemReader, load
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, StateDictType, fully_shard
 from transformers import Trainer
-from transformers.trainer import FSDP_MODEL_NAME
-from transformers.utils import SAFE_WEIGHTS_NAME
 
 from ..errors import UserError
+from ..loading import SHARDS
 
 logger = logging.getLogger(__name__)
 
-SHARDS = f"{FSDP_MODEL_NAME}_0"  # the folder inside a checkpoint that holds the weights in shards
-PREFIX = "model."  # of each weight's name there
+PREFIX = "model."  # of each weight's name in a checkpoint's shards
 
 
 class ShardedTrainerMixin(Trainer):
@@ -84,14 +84,24 @@ class ShardedTrainerMixin(Trainer):
             super().save_model(output_dir, _internal_call)
         elif _internal_call and output_dir is not None:
             self._save(output_dir, state_dict={})
-            if self.args.should_save:
-                Path(output_dir, SAFE_WEIGHTS_NAME).unlink(missing_ok=True)  # it is empty
         else:
             plugin.set_state_dict_type("FULL_STATE_DICT")
             try:
                 super().save_model(output_dir, _internal_call)
             finally:
                 plugin.set_state_dict_type("SHARDED_STATE_DICT")
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        try:
+            super()._load_optimizer_and_scheduler(checkpoint)
+        except (CheckpointException, IndexError) as error:
+            problem = "it groups its parameters otherwise"  # for which the schedule raises IndexError
+            if isinstance(error, CheckpointException):
+                problem = str(next(iter(error.failures.values()))[0]).rstrip(".")
+            raise UserError(
+                f"The optimiser state in {checkpoint} does not fit this run ({problem}). Resume with the optimiser "
+                "and weight decay options that the run was begun with."
+            ) from error
 
     def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
         """As stock, but tied weights are saved once. Gathered, they no longer share memory, by which stock knows them."""
@@ -161,9 +171,13 @@ def has_shards(checkpoint: str | Path) -> bool:
 
 def shapes_of_shards(checkpoint: str | Path) -> dict[str, tuple[int, ...]]:
     """Return the whole shape of each weight of a checkpoint of shards."""
+    return {name: tuple(entry.size) for name, entry in _entries(checkpoint).items()}
+
+
+def _entries(checkpoint: str | Path) -> dict[str, TensorStorageMetadata]:
     entries = FileSystemReader(Path(checkpoint, SHARDS)).read_metadata().state_dict_metadata
     return {
-        name.removeprefix(PREFIX): tuple(entry.size)
+        name.removeprefix(PREFIX): entry
         for name, entry in entries.items()
         if isinstance(entry, TensorStorageMetadata)
     }
@@ -174,22 +188,19 @@ def read_shards(checkpoint: str | Path, like: dict[str, torch.Tensor] | None = N
 
     Args:
         checkpoint: the checkpoint's folder.
-        like: the weights of a sharded model. Each process then reads its part of them alone, and all processes must
-            call this. Default: whole weights.
+        like: the weights of a model that FSDP2 shards. Each process then reads its part of them alone, and all
+            processes must call this. Default: whole weights.
 
     Returns:
         New tensors, sharded as `like`, or whole.
     """
-    reader = FileSystemReader(Path(checkpoint, SHARDS))
     if like is not None:
         weights = {name: torch.empty_like(tensor) for name, tensor in like.items()}
     else:
-        entries = reader.read_metadata().state_dict_metadata
-        weights = {
-            name.removeprefix(PREFIX): torch.empty(entry.size, dtype=entry.properties.dtype)
-            for name, entry in entries.items()
-            if isinstance(entry, TensorStorageMetadata)
-        }
+        entries = _entries(checkpoint)
+        weights = {name: torch.empty(entry.size, dtype=entry.properties.dtype) for name, entry in entries.items()}
     state: dict[str, Any] = {f"{PREFIX}{name}": tensor for name, tensor in weights.items()}
-    load(state, storage_reader=reader, no_dist=like is None)
-    return {name: state[f"{PREFIX}{name}"] for name in weights}
+    with warnings.catch_warnings():  # torch says that one process reads alone, which is what is wanted
+        warnings.filterwarnings("ignore", "torch.distributed is disabled")
+        load(state, storage_reader=FileSystemReader(Path(checkpoint, SHARDS)), no_dist=like is None)
+    return weights
