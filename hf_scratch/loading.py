@@ -52,8 +52,8 @@ def find_folder(path: str | Path, argument: str | None = None) -> str | None:
 def find_model(path: str | Path) -> str:
     """Find a model's folder, as `find_folder` does, and check its files.
 
-    A folder must hold a config and no shards alone, and its JSON files and safetensors must be whole. If it has a manifest, all files in
-    the manifest must be what was saved.
+    A folder must hold a config and more than shards, and its JSON files and safetensors must be whole. If it has a
+    manifest, all files in the manifest must be what was saved.
 
     Returns:
         The folder's path, or the Hub id unchanged.

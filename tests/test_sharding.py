@@ -13,19 +13,21 @@ from torch.distributed.checkpoint import save
 from torch.distributed.checkpoint.state_dict import get_model_state_dict
 from torch.distributed.fsdp import OffloadPolicy, fully_shard
 from torch.distributed.tensor import DTensor
-from transformers import Trainer, TrainingArguments
+from transformers import TrainingArguments
 
 from hf_scratch.errors import UserError
 from hf_scratch.loading import SHARDS, find_model
 from hf_scratch.models import loss
 from hf_scratch.training.averaging import average_checkpoints, load_weights
 from hf_scratch.training.checkpoints import check_same_weights
-from hf_scratch.training.sharding import ShardedTrainerMixin, read_shards, shard_shared_weights
+from hf_scratch.training.sharding import shard_shared_weights
+from hf_scratch.training.shards import read_shards
 from hf_scratch.training.trainers import LanguageModelTrainer
 
 ACCELERATOR = SimpleNamespace(
     state=SimpleNamespace(fsdp_plugin=SimpleNamespace(mixed_precision_policy=None, cpu_offload=OffloadPolicy())),
     torch_device_mesh=None,
+    parallelism_config=None,
 )
 MODELS = {
     "gpt, tied": lambda: make_gpt(tie_word_embeddings=True),
@@ -107,13 +109,13 @@ def test_shards_of_another_model_are_refused(family, one_process_group, tmp_path
     assert read_shards(tmp_path)["lm_head.weight"].equal(model.lm_head.weight)
     with pytest.raises(UserError, match=r"holds the weights of another model: .* is \(60, 32\) there and \(61, 32\)"):
         check_same_weights(FAMILIES[family](vocab_size=61), str(tmp_path))
-    with pytest.raises(UserError, match="holds its weights in shards. Join them first:\naccelerate merge-weights"):
+    with pytest.raises(UserError, match=r"holds its weights in shards. Join them first:\naccelerate merge-weights"):
         find_model(tmp_path)
 
 
-def make_trainer(folder, trainer_class=LanguageModelTrainer) -> Trainer:
+def make_trainer(folder) -> LanguageModelTrainer:
     args = TrainingArguments(output_dir=str(folder), use_cpu=True, report_to=[], disable_tqdm=True)
-    return trainer_class(model=make_gpt(), args=args)
+    return LanguageModelTrainer(model=make_gpt(), args=args)
 
 
 def test_fsdp_without_accelerators_is_told(tmp_path, monkeypatch, caplog):
@@ -126,9 +128,6 @@ def test_fsdp_without_accelerators_is_told(tmp_path, monkeypatch, caplog):
 
 
 def test_a_run_that_is_not_sharded_does_not_resume_from_shards(tmp_path):
-    class ShardedTrainer(ShardedTrainerMixin):
-        pass
-
     (tmp_path / "checkpoint-2" / SHARDS).mkdir(parents=True)
-    with pytest.raises(UserError, match="holds weights in shards .* and this run saves them whole"):
-        make_trainer(tmp_path, ShardedTrainer).check_same_run(tmp_path / "checkpoint-2")
+    with pytest.raises(UserError, match=r"holds weights in shards .* and this run saves them whole"):
+        make_trainer(tmp_path).check_same_run(tmp_path / "checkpoint-2")

@@ -3,6 +3,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 from torch import nn
@@ -71,20 +72,21 @@ def linear_cross_entropy(
     if labels.device.type == "cpu" and not is_torchdynamo_compiling():  # an accelerator would have to synchronise
         hidden_states, labels = hidden_states[kept], labels[kept]
     arguments = (labels, label_smoothing, num_items, r_drop_alpha)
+    linear: Any = lm_head
     if is_sharded(lm_head, nn.Linear) and not is_torchdynamo_compiling():
         # FSDP2 gathers the weights before a call of the module, and shards their gradients after its backward pass
-        lm_head.forward = partial(_compute, partial(nn.Linear.forward, lm_head), lm_head, *arguments)
+        linear.forward = partial(_compute, partial(nn.Linear.forward, linear), linear, *arguments)
         try:
             return lm_head(hidden_states)
         finally:
-            del lm_head.forward
+            del linear.forward
     is_known = type(lm_head) is nn.Linear and are_unmodified([lm_head])
-    return _compute(lm_head, lm_head if is_known else None, *arguments, hidden_states)
+    return _compute(lm_head, linear if is_known else None, *arguments, hidden_states)
 
 
 def _compute(
     make_logits: Callable[[torch.Tensor], torch.Tensor],
-    linear: nn.Module | None,
+    linear: nn.Linear | None,
     labels: torch.Tensor,
     label_smoothing: float,
     num_items: int | torch.Tensor,
@@ -92,8 +94,7 @@ def _compute(
     hidden_states: torch.Tensor,
 ) -> torch.Tensor:
     """The loss without its logits if `linear`'s weights are dense, else with `make_logits(hidden_states)`."""
-    is_dense = linear is not None and are_dense([linear], hidden_states.device)
-    if is_dense and len(linear.weight) == linear.out_features:
+    if linear is not None and are_dense([linear], hidden_states.device) and len(linear.weight) == linear.out_features:
         with_gradient = torch.is_grad_enabled()
         return _LinearCrossEntropy.apply(
             hidden_states, linear.weight, linear.bias, labels, label_smoothing, num_items, with_gradient, r_drop_alpha

@@ -17,7 +17,7 @@ from ..manifest import MANIFEST, DamagedFolderError, check_manifest, write_manif
 from .arguments import require_output_dir
 from .callbacks import TimeLimit, TrainingTime
 from .checkpoints import delete_early_checkpoints, is_early, is_in, step_of, whole_checkpoints
-from .sharding import has_shards, read_shards
+from .shards import has_shards, read_shards
 
 logger = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from ..errors import UserError
 from ..manifest import MANIFEST, DamagedFolderError, check_manifest
 from .arguments import require_output_dir
-from .sharding import has_shards, shapes_of_shards
+from .shards import has_shards, shapes_of_shards
 
 logger = logging.getLogger(__name__)
 

@@ -3,7 +3,6 @@
 
 import logging
 import os
-import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,21 +11,17 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import broadcast
 from torch import nn
-from torch.distributed.checkpoint import FileSystemReader, load
 from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, StateDictType, fully_shard
-from transformers import Trainer
 
 from ..errors import UserError
-from ..loading import SHARDS
+from .resuming import ResumableTrainerMixin
+from .shards import has_shards
 
 logger = logging.getLogger(__name__)
 
-PREFIX = "model."  # of each weight's name in a checkpoint's shards
 
-
-class ShardedTrainerMixin(Trainer):
+class ShardedTrainerMixin(ResumableTrainerMixin):
     """What FSDP2 needs besides accelerate and Trainer. Without FSDP2, nothing changes.
 
     - All processes begin with the first one's weights, whatever `fsdp_cpu_ram_efficient_loading` says.
@@ -104,7 +99,7 @@ class ShardedTrainerMixin(Trainer):
             ) from error
 
     def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
-        """As stock, but tied weights are saved once. Gathered, they no longer share memory, by which stock knows them."""
+        """As stock, but gathered weights that are tied are saved once. Stock knows them by the memory they share."""
         model: Any = self.model
         tied = getattr(model, "all_tied_weights_keys", {}) if state_dict else {}
         state_dict = state_dict and {name: tensor for name, tensor in state_dict.items() if name not in tied}
@@ -148,7 +143,9 @@ def shard_shared_weights(model: nn.Module, accelerator: Accelerator) -> None:
         model: a model on which `fully_shard` has not been called yet.
         accelerator: its FSDP settings are used.
     """
-    plugin, mesh = accelerator.state.fsdp_plugin, accelerator.torch_device_mesh
+    plugin: Any = accelerator.state.fsdp_plugin
+    parallelism: Any = accelerator.parallelism_config  # None unless weights are both split and copied
+    mesh = accelerator.torch_device_mesh
     modules_of: dict[nn.Parameter, list[nn.Module]] = {}
     for module in model.modules():
         for parameter in module.parameters(recurse=False):
@@ -157,50 +154,8 @@ def shard_shared_weights(model: nn.Module, accelerator: Accelerator) -> None:
         if len(modules) > 1:
             fully_shard(
                 modules,
-                mesh=None if mesh is None else mesh[tuple(accelerator.parallelism_config.fsdp_dim_names)],
+                mesh=None if mesh is None else mesh[tuple(parallelism.fsdp_dim_names)],
                 reshard_after_forward=False,  # used first and last in a forward pass
                 mp_policy=plugin.mixed_precision_policy or MixedPrecisionPolicy(),
                 offload_policy=plugin.cpu_offload,
             )
-
-
-def has_shards(checkpoint: str | Path) -> bool:
-    """Return whether a checkpoint holds its weights in shards (torch.distributed.checkpoint)."""
-    return Path(checkpoint, SHARDS).is_dir()
-
-
-def shapes_of_shards(checkpoint: str | Path) -> dict[str, tuple[int, ...]]:
-    """Return the whole shape of each weight of a checkpoint of shards."""
-    return {name: tuple(entry.size) for name, entry in _entries(checkpoint).items()}
-
-
-def _entries(checkpoint: str | Path) -> dict[str, TensorStorageMetadata]:
-    entries = FileSystemReader(Path(checkpoint, SHARDS)).read_metadata().state_dict_metadata
-    return {
-        name.removeprefix(PREFIX): entry
-        for name, entry in entries.items()
-        if isinstance(entry, TensorStorageMetadata)
-    }
-
-
-def read_shards(checkpoint: str | Path, like: dict[str, torch.Tensor] | None = None) -> dict[str, torch.Tensor]:
-    """Read the weights of a checkpoint of shards.
-
-    Args:
-        checkpoint: the checkpoint's folder.
-        like: the weights of a model that FSDP2 shards. Each process then reads its part of them alone, and all
-            processes must call this. Default: whole weights.
-
-    Returns:
-        New tensors, sharded as `like`, or whole.
-    """
-    if like is not None:
-        weights = {name: torch.empty_like(tensor) for name, tensor in like.items()}
-    else:
-        entries = _entries(checkpoint)
-        weights = {name: torch.empty(entry.size, dtype=entry.properties.dtype) for name, entry in entries.items()}
-    state: dict[str, Any] = {f"{PREFIX}{name}": tensor for name, tensor in weights.items()}
-    with warnings.catch_warnings():  # torch says that one process reads alone, which is what is wanted
-        warnings.filterwarnings("ignore", "torch.distributed is disabled")
-        load(state, storage_reader=FileSystemReader(Path(checkpoint, SHARDS)), no_dist=like is None)
-    return weights

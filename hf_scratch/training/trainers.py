@@ -12,11 +12,11 @@ from transformers import Seq2SeqTrainer, Trainer
 from ..data.sampling import TokenBudgetBatchSampler
 from .arguments import data_seed
 from .callbacks import TrainingTime
-from .resuming import ResumableTrainerMixin, show_sampler
+from .resuming import show_sampler
 from .sharding import ShardedTrainerMixin
 
 
-class ScratchTrainerMixin(ShardedTrainerMixin, ResumableTrainerMixin):
+class ScratchTrainerMixin(ShardedTrainerMixin):
     """What both of our trainers add to transformers' trainers.
 
     - A training step computes no logits (`skip_logits`), smooths labels in the model, and adds R-Drop if
