@@ -7,6 +7,7 @@ Loading goes in one order: find the folder, check its files, then hand it to tra
 import json
 import logging
 import os
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ logger = logging.getLogger(__name__)
 # transformers ignores a generation_config.json that it cannot read
 JSON_FILES = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
               "target_tokenizer.json", "special_tokens_map.json", "added_tokens.json", "vocab.json")  # fmt: skip
+SHARDS = "pytorch_model_fsdp_0"  # the folder inside a checkpoint that holds FSDP2's shards of the weights
 TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "vocab.txt", "source.spm", "tokenizer.model", "spiece.model")
 
 
@@ -50,8 +52,8 @@ def find_folder(path: str | Path, argument: str | None = None) -> str | None:
 def find_model(path: str | Path) -> str:
     """Find a model's folder, as `find_folder` does, and check its files.
 
-    A folder must hold a config, and its JSON files and safetensors must be whole. If it has a manifest, all files in
-    the manifest must be what was saved.
+    A folder must hold a config and more than shards, and its JSON files and safetensors must be whole. If it has a
+    manifest, all files in the manifest must be what was saved.
 
     Returns:
         The folder's path, or the Hub id unchanged.
@@ -65,6 +67,11 @@ def find_model(path: str | Path) -> str:
     if not Path(folder, "config.json").is_file():
         raise UserError(f"{folder!r} holds no model: there is no config.json in it.")
     check_json_files(folder)
+    if Path(folder, SHARDS).is_dir() and not any(Path(folder).glob("*.safetensors")):
+        raise UserError(
+            f"{folder!r} holds its weights in shards. Join them first:\n"
+            f"accelerate merge-weights {shlex.quote(str(Path(folder, SHARDS)))} {shlex.quote(folder)}"
+        )
     for weights in Path(folder).glob("*.safetensors"):
         try:
             with safe_open(weights, framework="pt"):

@@ -246,3 +246,12 @@ def tinystories() -> str:
     if not (DATA / "tinystories" / "train.jsonl").is_file():
         pytest.skip("TinyStories is missing: set HF_SCRATCH_DATA to the folder that holds `tinystories`")
     return str(DATA / "tinystories")
+
+
+@pytest.fixture
+def one_process_group(tmp_path):
+    """torch.distributed with this process alone."""
+    torch.distributed.init_process_group("gloo", store=torch.distributed.FileStore(str(tmp_path / "store"), 1), rank=0,
+                                         world_size=1)  # fmt: skip
+    yield
+    torch.distributed.destroy_process_group()

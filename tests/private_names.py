@@ -167,7 +167,7 @@ PRIVATE_NAMES = [
         "Overridden to keep this run's patience for early stopping: Trainer restores the saved one with the count.",
     ),
     PrivateName(
-        TRAINER, "_load_optimizer_and_scheduler", "training/resuming.py",
+        TRAINER, "_load_optimizer_and_scheduler", "training/resuming.py training/sharding.py",
         "Overridden to refuse the state of another optimiser, which torch loads and then fails on.", "checkpoint",
     ),
     PrivateName(
@@ -188,6 +188,11 @@ PRIVATE_NAMES = [
         "Overridden to write the manifest last and delete old checkpoints after it. `on_save` runs too early: other "
         "processes may still be writing.",
         "model trial",
+    ),
+    PrivateName(
+        TRAINER, "_save", "training/sharding.py",
+        "Overridden to save gathered tied weights once. Called to save all but weights beside a checkpoint's shards.",
+        "output_dir state_dict",
     ),
     PrivateName(TRAINER, "_get_output_dir", "training/resuming.py", "Called: where checkpoints are saved.", "trial"),
     PrivateName(
@@ -260,5 +265,6 @@ UNDOCUMENTED = {
     "transformers.trainer_pt_utils.LengthGroupedSampler": "the sampler that gets a seed of its own",
     "transformers.PreTrainedModel.is_remote_code": "overridden: `save_pretrained` copies the code, not transformers",
     "transformers.PreTrainedModel.should_save_on_this_rank": "whether this process writes the folder",
+    "torch.distributed.checkpoint.api.CheckpointException": "the state of another optimiser, in shards",
     "accelerate.data_loader.BatchSamplerShard": "hides the sampler from `set_epoch` on several processes",
 }

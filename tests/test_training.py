@@ -150,14 +150,6 @@ def test_the_better_of_trained_and_averaged_weights_is_kept(make_trainer):
     assert trainer.evaluate()["eval_loss"] == kept["eval_loss"] < worse
 
 
-@pytest.fixture
-def one_process_group(tmp_path):
-    torch.distributed.init_process_group("gloo", store=torch.distributed.FileStore(str(tmp_path / "store"), 1), rank=0,
-                                         world_size=1)  # fmt: skip
-    yield
-    torch.distributed.destroy_process_group()
-
-
 def test_evaluation_in_bfloat16_does_not_round_the_weights(make_trainer):
     trainer = make_trainer(max_steps=3, save_strategy="steps", save_steps=1, bf16_full_eval=True)
     trainer.train()

@@ -1,12 +1,16 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 """The cross-entropy of a linear head without all of its logits, which are a training step's largest tensor."""
 
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
 import torch
 from torch import nn
 from transformers.utils import TransformersKwargs
 from transformers.utils.import_utils import is_torchdynamo_compiling
 
-from .unmodified import are_dense, are_unmodified, remember
+from .unmodified import are_dense, are_unmodified, is_sharded, remember
 
 remember(nn.Linear)
 
@@ -42,8 +46,8 @@ def linear_cross_entropy(
 
     Args:
         hidden_states: (batch, length, width).
-        lm_head: width to vocabulary. Unless it is an unmodified `nn.Linear` with dense weights (a sharded or quantised
-            head, or one with an adapter, is not), its logits are computed after all.
+        lm_head: width to vocabulary. Unless it is an unmodified `nn.Linear` with dense weights, or one that FSDP2
+            shards, its logits are computed after all (a quantised head, for example, or one with an adapter).
         labels: (batch, length), int64; -100 is ignored. They are not shifted here.
         label_smoothing: share of each label's probability that is spread over the whole vocabulary (section 5.4).
         num_items_in_batch: the loss is the sum over tokens divided by this. Default: the number of labels.
@@ -67,28 +71,41 @@ def linear_cross_entropy(
     num_items = kept.sum() if num_items_in_batch is None else num_items_in_batch
     if labels.device.type == "cpu" and not is_torchdynamo_compiling():  # an accelerator would have to synchronise
         hidden_states, labels = hidden_states[kept], labels[kept]
-    if _is_dense_linear(lm_head, hidden_states.device):
-        weight, bias = lm_head.weight, lm_head.bias
+    arguments = (labels, label_smoothing, num_items, r_drop_alpha)
+    linear: Any = lm_head
+    if is_sharded(lm_head, nn.Linear) and not is_torchdynamo_compiling():
+        # FSDP2 gathers the weights before a call of the module, and shards their gradients after its backward pass
+        linear.forward = partial(_compute, partial(nn.Linear.forward, linear), linear, *arguments)
+        try:
+            return lm_head(hidden_states)
+        finally:
+            del linear.forward
+    is_known = type(lm_head) is nn.Linear and are_unmodified([lm_head])
+    return _compute(lm_head, linear if is_known else None, *arguments, hidden_states)
+
+
+def _compute(
+    make_logits: Callable[[torch.Tensor], torch.Tensor],
+    linear: nn.Linear | None,
+    labels: torch.Tensor,
+    label_smoothing: float,
+    num_items: int | torch.Tensor,
+    r_drop_alpha: float,
+    hidden_states: torch.Tensor,
+) -> torch.Tensor:
+    """The loss without its logits if `linear`'s weights are dense, else with `make_logits(hidden_states)`."""
+    if linear is not None and are_dense([linear], hidden_states.device) and len(linear.weight) == linear.out_features:
         with_gradient = torch.is_grad_enabled()
         return _LinearCrossEntropy.apply(
-            hidden_states, weight, bias, labels, label_smoothing, num_items, with_gradient, r_drop_alpha
+            hidden_states, linear.weight, linear.bias, labels, label_smoothing, num_items, with_gradient, r_drop_alpha
         )
-    logits = lm_head(hidden_states).float()
+    logits = make_logits(hidden_states).float()
     loss = nn.functional.cross_entropy(logits, labels, reduction="sum", label_smoothing=label_smoothing)
     if r_drop_alpha:
         log_p, log_q = logits.log_softmax(-1).unflatten(0, (-1, 2)).unbind(1)
         divergence = ((log_p.exp() - log_q.exp()) * (log_p - log_q)).sum(-1)
         loss = loss + r_drop_alpha / 2 * divergence[labels[::2] != -100].sum()
     return loss / (num_items.to(loss.device) if torch.is_tensor(num_items) else num_items)
-
-
-def _is_dense_linear(lm_head: nn.Module, device: torch.device) -> bool:
-    return (
-        type(lm_head) is nn.Linear
-        and are_unmodified([lm_head])
-        and are_dense([lm_head], device)
-        and len(lm_head.weight) == lm_head.out_features
-    )
 
 
 class _LinearCrossEntropy(torch.autograd.Function):

@@ -74,10 +74,37 @@ def are_unmodified(modules: Collection[nn.Module]) -> bool:
     record hidden states and attentions, and those of gradient checkpointing.
     """
     return (
-        not (torch_module._global_forward_hooks or torch_module._global_forward_pre_hooks)
-        and not (torch_module._global_backward_hooks or torch_module._global_backward_pre_hooks)
+        not _has_global_hooks()
         and all(is_original(cls) for cls in {type(module) for module in modules})
         and all(_has_no_patch(module) for module in modules)
+    )
+
+
+def is_sharded(module: nn.Module, cls: type) -> bool:
+    """Whether `module` is a `cls` that FSDP2 shards (`fully_shard`), and otherwise unmodified.
+
+    FSDP2 gives it a class of its own, and hooks that gather its weights before a call.
+    """
+    fsdp, bases = "torch.distributed.fsdp", type(module).__mro__
+    hooks = (*module._forward_pre_hooks.values(), *module._forward_hooks.values())
+    return (
+        bases[1].__module__.startswith(fsdp)
+        and bases[2:] == cls.__mro__
+        and is_original(cls)
+        and all((getattr(hook, "__module__", None) or "").startswith(fsdp) for hook in hooks)
+        and not (module._backward_hooks or module._backward_pre_hooks)
+        and _ORIGINALS[cls].reserved.isdisjoint(vars(module))
+        and module._compiled_call_impl is None
+        and not _has_global_hooks()
+    )
+
+
+def _has_global_hooks() -> bool:
+    return bool(
+        torch_module._global_forward_hooks
+        or torch_module._global_forward_pre_hooks
+        or torch_module._global_backward_hooks
+        or torch_module._global_backward_pre_hooks
     )
 
 

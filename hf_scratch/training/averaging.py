@@ -10,37 +10,46 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, set_model_state_dict
+from torch.distributed.tensor import DTensor
 from transformers import Trainer, TrainingArguments
 
 from ..manifest import MANIFEST, DamagedFolderError, check_manifest, write_manifest
 from .arguments import require_output_dir
 from .callbacks import TimeLimit, TrainingTime
 from .checkpoints import delete_early_checkpoints, is_early, is_in, step_of, whole_checkpoints
+from .shards import has_shards, read_shards
 
 logger = logging.getLogger(__name__)
 
 
-def average_checkpoints(folders: Sequence[str | Path]) -> dict[str, torch.Tensor]:
-    """Average the weights in each folder's `model.safetensors` (Vaswani et al. 2017, section 6.1).
+def average_checkpoints(
+    folders: Sequence[str | Path], like: dict[str, torch.Tensor] | None = None
+) -> dict[str, torch.Tensor]:
+    """Average the weights of checkpoints (Vaswani et al. 2017, section 6.1).
 
     Args:
-        folders: the checkpoints.
+        folders: the checkpoints. Each holds a `model.safetensors`, or the shards of FSDP2.
+        like: the weights of a model that FSDP2 shards. Each process then reads and averages its part of them alone.
+            Default: whole weights.
 
     Returns:
-        The mean of each weight, under its name and in its dtype.
+        The mean of each weight, under its name and in its dtype; sharded as `like`, or whole.
 
     Raises:
-        ValueError: there is no folder, one has no `model.safetensors` (an adapter, or a sharded model), or two hold
-            weights of different names.
+        ValueError: there is no folder, one holds neither (but an adapter, for example), or two hold weights of
+            different names.
     """
     if not folders:
         raise ValueError("There are no checkpoints to average.")
     mean: dict[str, torch.Tensor] = {}
     for folder in folders:
         weights = os.path.join(folder, "model.safetensors")
-        if not os.path.isfile(weights):
+        if has_shards(folder):
+            state = read_shards(folder, like)
+        elif os.path.isfile(weights):
+            state = load_file(weights)
+        else:
             raise ValueError(f"{folder} has no model.safetensors: only whole models in one file can be averaged.")
-        state = load_file(weights)
         if mean and state.keys() != mean.keys():
             different = ", ".join(sorted(state.keys() ^ mean.keys())[:5])
             raise ValueError(f"{folder} and {folders[0]} do not hold the same weights; they differ in {different}.")
@@ -144,9 +153,11 @@ def evaluate_and_select_weights(trainer: Trainer, num_checkpoints: int) -> dict:
     if len(folders) < 2:
         return {**trained, "weights": "trained"}
     model: Any = trainer.model  # None only before the training
-    state: dict[str, Any] = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
+    is_sharded = has_shards(folders[0])
+    options = StateDictOptions(full_state_dict=not is_sharded)
+    state: dict[str, Any] = get_model_state_dict(model, options=options)
     before = {name: tensor.clone() for name, tensor in state.items()}
-    load_weights(model, average_checkpoints(folders))
+    load_weights(model, average_checkpoints(folders, before if is_sharded else None))
     averaged = _evaluate(trainer)
     before_loss, loss = trained["eval_loss"], averaged["eval_loss"]
     logger.info(f"eval_loss: {before_loss:.4f}; averaged over {len(folders)} checkpoints {loss:.4f}")
@@ -176,8 +187,8 @@ def _is_intact(checkpoint: str) -> bool:
 
 
 def load_weights(model: torch.nn.Module, weights: dict[str, torch.Tensor]) -> None:
-    """Load full tensors into a model, sharded by FSDP2 or not. Of tied weights, one name is enough."""
-    options = StateDictOptions(full_state_dict=True, strict=False)
+    """Load whole weights, or those of the same shards, into a model. Of tied weights, one name is enough."""
+    options = StateDictOptions(full_state_dict=not any(isinstance(w, DTensor) for w in weights.values()), strict=False)
     set_model_state_dict(model, dict(weights), options=options)  # a copy: torch puts shards into it
 
 

@@ -18,6 +18,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from ..errors import UserError
 from ..manifest import MANIFEST, DamagedFolderError, check_manifest
 from .arguments import require_output_dir
+from .shards import has_shards, shapes_of_shards
 
 logger = logging.getLogger(__name__)
 
@@ -332,10 +333,13 @@ def check_same_weights(model: PreTrainedModel, checkpoint: str) -> None:
     Trainer would load the weights that fit, and leave the others at their random start.
     """
     weights = Path(checkpoint, "model.safetensors")
-    if not weights.is_file():  # sharded: loaded by accelerate, which compares by itself
+    if has_shards(checkpoint):
+        saved = shapes_of_shards(checkpoint)
+    elif weights.is_file():
+        with safe_open(weights, framework="pt") as file:
+            saved = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+    else:  # in several files: Trainer's loader compares by itself
         return
-    with safe_open(weights, framework="pt") as file:
-        saved = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
     shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     tied = set(model.all_tied_weights_keys) | set(model.all_tied_weights_keys.values())
     different = [name for name, shape in saved.items() if shapes.get(name) != shape]

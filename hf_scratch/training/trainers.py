@@ -23,10 +23,11 @@ from ..data.sampling import (
 )
 from .arguments import data_seed
 from .callbacks import TrainingTime
-from .resuming import ResumableTrainerMixin, show_sampler
+from .resuming import show_sampler
+from .sharding import ShardedTrainerMixin
 
 
-class ScratchTrainerMixin(ResumableTrainerMixin):
+class ScratchTrainerMixin(ShardedTrainerMixin):
     """What both of our trainers add to transformers' trainers.
 
     - A training step computes no logits (`skip_logits`), smooths labels in the model, and adds R-Drop if
@@ -53,6 +54,8 @@ class ScratchTrainerMixin(ResumableTrainerMixin):
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         inputs = {**inputs, "use_cache": False}  # with a cache, packed texts would see each other
+        if torch.is_tensor(num_items_in_batch):
+            num_items_in_batch = num_items_in_batch.long()  # FSDP2 would round a float to bfloat16
         if model.training:
             if self.r_drop_alpha:
                 inputs = {name: torch.cat([x, x]) if torch.is_tensor(x) else x for name, x in inputs.items()}

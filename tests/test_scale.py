@@ -1,0 +1,187 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""Trainings on several processes. `make test-scale` runs these.
+
+FSDP2: tests/fsdp_on_cpus.py makes accelerate shard on CPUs. Only on GPUs can be seen: NCCL, `fsdp_offload_params`
+(torch copies to an accelerator), and how communication and computation overlap.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import ROOT
+from safetensors.torch import load_file
+from test_scripts import PAIRS, STORIES, TINY_GPT, TINY_TRANSFORMER, write
+
+from hf_scratch.loading import SHARDS
+from hf_scratch.manifest import check_manifest
+from hf_scratch.training.averaging import average_checkpoints
+from hf_scratch.training.shards import read_shards
+
+pytestmark = pytest.mark.slow
+
+LAUNCHER = ("-m", "accelerate.commands.launch", "--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend",
+            "no", "--main_process_port", "0", "--num_processes")  # fmt: skip
+FSDP2 = ROOT / "scripts" / "accelerate" / "fsdp2.yaml"
+# at this learning rate, the average of the GPT's last checkpoints is better than the last one
+OPTIONS = {
+    "max_steps": 6, "save_steps": 2, "eval_strategy": "steps", "eval_steps": 2, "logging_steps": 1, "use_cpu": "true",
+    "seed": 3, "average_checkpoints": 3, "learning_rate": 0.1, "lr_scheduler_type": "constant",
+    "per_device_eval_batch_size": 2,
+}  # fmt: skip
+LOSSES = ("loss", "eval_loss")
+# a folder is loaded without this package, by the code beside its weights
+LOAD = """
+import sys
+sys.modules["hf_scratch"] = None
+import torch
+from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
+auto = AutoModelForCausalLM if sys.argv[2] == "language_model" else AutoModelForSeq2SeqLM
+model, info = auto.from_pretrained(sys.argv[1], trust_remote_code=True, output_loading_info=True)
+assert not info["missing_keys"] and not info["unexpected_keys"], info
+torch.save(model.state_dict(), sys.argv[3])
+model.generate(**AutoTokenizer.from_pretrained(sys.argv[1])("A dog", return_tensors="pt"), max_new_tokens=3)
+"""
+
+
+def translation(folder: Path) -> list[str]:
+    for split, rows in {"train": PAIRS, "validation": PAIRS[:7], "test": PAIRS[:3]}.items():
+        write(folder / f"{split}.jsonl", rows)
+    config = TINY_TRANSFORMER + ",dropout=0,attention_dropout=0,activation_dropout=0"
+    options = OPTIONS | {
+        "dataset_name": folder, "source_lang": "en", "target_lang": "de", "vocab_size": 300,
+        "config_overrides": config, "max_source_length": 20, "max_target_length": 20, "max_tokens_per_batch": 40,
+        "generation_num_beams": 2, "predict_with_generate": "true", "label_smoothing_factor": 0.1, "r_drop_alpha": 1,
+        "load_best_model_at_end": "true", "num_beams": 2,
+    }  # fmt: skip
+    return ["train_translation.py", *flags(options)]
+
+
+def language_model(folder: Path) -> list[str]:
+    for split, rows in {"train": STORIES * 20, "validation": STORIES}.items():
+        write(folder / f"{split}.jsonl", rows)
+    config = TINY_GPT + ",embedding_dropout=0,hidden_dropout=0,attention_dropout=0"
+    options = OPTIONS | {
+        "dataset_name": folder, "tokenizer_kind": "char", "block_size": 24, "per_device_train_batch_size": 4,
+        "config_overrides": config,
+    }  # fmt: skip
+    return ["train_language_model.py", *flags(options)]
+
+
+TRAININGS = {"translation": translation, "language_model": language_model}
+
+
+def flags(options: dict) -> list[str]:
+    return [str(word) for name, value in options.items() for word in (f"--{name}", value)]
+
+
+def train(command: list[str], output_dir: Path, *args, num_processes: int = 2, sharding: Path | None = None) -> str:
+    """Run a training command to its end, by DDP or with a configuration of FSDP.
+
+    Returns:
+        What it printed on stderr. With FSDP, the parameters are sharded: the launcher has looked.
+    """
+    words = [sys.executable, *LAUNCHER, num_processes]
+    words += ["--multi_gpu"] if sharding is None else ["--config_file", sharding, ROOT / "tests" / "fsdp_on_cpus.py"]
+    words += [ROOT / "scripts" / command[0], *command[1:], "--output_dir", output_dir, *args]
+    done = subprocess.run(list(map(str, words)), capture_output=True, text=True, timeout=300)
+    if done.returncode == 0 and sharding is not None:
+        (found,) = re.findall(r"sharded: \d+ parameters, (\d+) of (\d+) values", done.stderr)
+        assert int(found[0]) == pytest.approx(int(found[1]) / num_processes, rel=0.1)
+    assert done.returncode == 0 or " error: " in done.stderr, done.stderr[-4000:]
+    return done.stderr
+
+
+def losses(run: Path) -> list[tuple]:
+    history = json.loads((run / "trainer_state.json").read_text(encoding="utf-8"))["log_history"]
+    return [(entry["step"], name, entry[name]) for entry in history for name in LOSSES if name in entry]
+
+
+@pytest.fixture(scope="module", params=TRAININGS)
+def fsdp_run(request, tmp_path_factory) -> tuple[str, list[str], Path]:
+    """A family, its command, and the folder of its run under FSDP2."""
+    folder = tmp_path_factory.mktemp(request.param)
+    (folder / "data").mkdir()
+    command = TRAININGS[request.param](folder / "data")
+    train(command, folder / "run", sharding=FSDP2)
+    return request.param, command, folder / "run"
+
+
+def test_fsdp2_has_the_losses_of_ddp(fsdp_run, tmp_path):
+    _, command, run = fsdp_run
+    train(command, tmp_path / "ddp")
+    found, expected = losses(run), losses(tmp_path / "ddp")
+    assert [entry[:2] for entry in found] == [entry[:2] for entry in expected]
+    assert len(found) >= 10
+    assert [entry[2] for entry in found] == pytest.approx([entry[2] for entry in expected], rel=1e-5)
+    whole, other = (load_file(each / "model.safetensors") for each in (run, tmp_path / "ddp"))
+    assert whole.keys() == other.keys()
+
+
+def test_a_run_of_fsdp2_ends_with_a_whole_model(fsdp_run, tmp_path):
+    family, _, run = fsdp_run
+    shards = {f"{SHARDS}/__{rank}_0.distcp" for rank in range(2)} | {f"{SHARDS}/.metadata"}
+    for step in (2, 4, 6):
+        checkpoint = run / f"checkpoint-{step}"
+        assert check_manifest(checkpoint)["num_processes"] == 2
+        listed = json.loads((checkpoint / "manifest.json").read_text(encoding="utf-8"))["files"]
+        assert shards | {"optimizer_0/__0_0.distcp", "optimizer_0/__1_0.distcp", "config.json"} <= listed.keys()
+        assert "model.safetensors" not in listed
+    record, state = (
+        json.loads((run / name).read_text(encoding="utf-8")) for name in ("run.json", "trainer_state.json")
+    )
+    if family == "language_model":
+        assert record["weights"] == "averaged over 3 checkpoints"
+        expected = average_checkpoints([run / f"checkpoint-{step}" for step in (2, 4, 6)])
+    else:
+        assert record["weights"] == "trained"
+        expected = read_shards(state["best_model_checkpoint"])
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    words = [sys.executable, "-P", "-c", LOAD, str(run), family, str(tmp_path / "loaded.pt")]
+    done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr[-3000:]
+    for name, weight in torch.load(tmp_path / "loaded.pt").items():
+        assert weight.equal(expected[name]), name
+
+
+def test_a_run_of_fsdp2_resumes_from_shards(fsdp_run, tmp_path):
+    _, command, run = fsdp_run
+    for step in (2, 4):
+        shutil.copytree(run / f"checkpoint-{step}", tmp_path / "run" / f"checkpoint-{step}")
+    train(command, tmp_path / "run", "--resume_from_checkpoint", "last", sharding=FSDP2)
+    assert losses(tmp_path / "run") == losses(run)
+    whole, resumed = (load_file(each / "model.safetensors") for each in (run, tmp_path / "run"))
+    assert all(resumed[name].equal(weight) for name, weight in whole.items())
+
+
+@pytest.mark.parametrize("fsdp_run", ["language_model"], indirect=True)
+def test_a_run_of_fsdp2_resumes_on_more_processes(fsdp_run, tmp_path):
+    _, command, run = fsdp_run
+    for step in (2, 4):
+        shutil.copytree(run / f"checkpoint-{step}", tmp_path / "run" / f"checkpoint-{step}")
+    options = ("--resume_from_checkpoint", "last", "--per_device_train_batch_size", 2)
+    train(command, tmp_path / "run", *options, num_processes=4, sharding=FSDP2)
+    found, expected = ([e[2] for e in losses(each) if e[1] == "loss"] for each in (tmp_path / "run", run))
+    assert found == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("fsdp_run", ["language_model"], indirect=True)
+def test_what_does_not_fit_fsdp2_is_told_in_a_line(fsdp_run, tmp_path):
+    _, command, run = fsdp_run
+    resumed = tmp_path / "run"
+    shutil.copytree(run / "checkpoint-2", resumed / "checkpoint-2")
+    errors = train(command, resumed, "--resume_from_checkpoint", "last")
+    assert "holds weights in shards" in errors
+    errors = train(command, resumed, "--resume_from_checkpoint", "last", "--optim", "sgd", sharding=FSDP2)
+    assert "does not fit this run (Missing key in checkpoint" in errors
+    first = tmp_path / "fsdp1.yaml"
+    text = FSDP2.read_text(encoding="utf-8").replace("fsdp_version: 2", "fsdp_version: 1")
+    text = text.replace("reshard_after_forward: true", "reshard_after_forward: FULL_SHARD")
+    first.write_text(text + "  fsdp_sync_module_states: false\n", encoding="utf-8")
+    assert "`fsdp_version` is 1, and only FSDP2 is supported" in train(command, tmp_path / "new", sharding=first)
