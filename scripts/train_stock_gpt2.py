@@ -9,12 +9,20 @@ Texts are packed end to end and attend to each other, as in transformers' run_cl
 train_language_model.py; `config_overrides` sets fields of GPT2Config.
 """
 
-from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments, default_data_collator
+from transformers import (
+    AutoModelForCausalLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+    Trainer,
+    TrainingArguments,
+    default_data_collator,
+)
 
 from hf_scratch.data.loading import describe_split, load_from_arguments
 from hf_scratch.data.texts import pack_texts, take_texts
 from hf_scratch.errors import command, preparation
 from hf_scratch.evaluation.language_modeling import evaluate_language_model
+from hf_scratch.evaluation.processes import load_on_each_process
 from hf_scratch.loading import load_tokenizer
 from hf_scratch.reporting.cards import write_language_model_card
 from hf_scratch.reporting.plots import plot_learning_curve
@@ -86,13 +94,13 @@ def main():
         )
         trainer.train(resume_from_checkpoint=checkpoint)
         save_final_model(trainer)
+        validation = {}
+        if "validation" in texts:
+            saved = load_on_each_process(AutoModelForCausalLM, args.output_dir, args.device)  # without autocast
+            validation = evaluate_language_model(saved, tokenizer, texts["validation"]["text"])
+            trainer.log_metrics("validation", validation)
         if args.should_save:
             plot_learning_curve(trainer.state.log_history, args.output_dir)
-            validation = {}
-            if "validation" in texts:
-                saved = GPT2LMHeadModel.from_pretrained(args.output_dir).to(args.device)  # without autocast
-                validation = evaluate_language_model(saved, tokenizer, texts["validation"]["text"])
-                trainer.log_metrics("validation", validation)
             write_language_model_card(trainer, data_args, recipe, validation, {})
 
 

@@ -24,6 +24,7 @@ from hf_scratch.data.pairs import (
 )
 from hf_scratch.errors import command, preparation
 from hf_scratch.evaluation.metrics import Rouge, SacreBleu, compute_metric
+from hf_scratch.evaluation.processes import load_on_each_process
 from hf_scratch.evaluation.translation import evaluate_translation, write_lines
 from hf_scratch.reporting.batches import format_training_batch
 from hf_scratch.reporting.cards import write_translation_card
@@ -186,20 +187,22 @@ def train(trainer: TranslationTrainer, pairs: dict, cut: dict, data_args, recipe
         trainer.log_metrics("eval", metrics)
         trainer.save_metrics("eval", metrics)
     save_final_model(trainer)
+    test = {}
     if args.should_save:
-        test = {}
         plot_learning_curve(trainer.state.log_history, args.output_dir)
         write_translation_card(trainer, data_args, recipe, metrics, test, cut)  # now, since the test may fail
-        if "test" in pairs:
-            rows = pairs["test"]
-            saved = AutoModelForSeq2SeqLM.from_pretrained(args.output_dir).to(args.device)  # without autocast
-            test, translations = evaluate_translation(
-                saved, tokenizer, rows["source"], rows["target"], task=data_args.task
-            )
-            trainer.log_metrics("test", test)
-            trainer.save_metrics("test", test)
+    if "test" in pairs:
+        rows = pairs["test"]
+        saved = load_on_each_process(AutoModelForSeq2SeqLM, args.output_dir, args.device)  # without autocast
+        test, translations = evaluate_translation(
+            saved, tokenizer, rows["source"], rows["target"], task=data_args.task
+        )
+        trainer.log_metrics("test", test)
+        trainer.save_metrics("test", test)
+        if args.should_save:
             write_lines(Path(args.output_dir, "test_translations.txt"), translations)
             write_translation_card(trainer, data_args, recipe, metrics, test, cut)
+    if args.should_save:
         print(f"The model, its curve and its card are in {args.output_dir}")
 
 

@@ -2,6 +2,7 @@
 """Trainer and Seq2SeqTrainer with token-budget batches, R-Drop, plain evaluation losses and exact resuming."""
 
 import copy
+from functools import partial
 from typing import Any
 
 import datasets
@@ -21,6 +22,8 @@ class ScratchTrainerMixin(ResumableTrainerMixin):
     - A training step computes no logits (`skip_logits`), smooths labels in the model, and adds R-Drop if
       `r_drop_alpha` is above 0.
     - An evaluation reports the cross-entropy without label smoothing. Stock trainers smooth the evaluation labels too.
+      It computes no logits either, unless they are what it predicts. On several processes its loss is that of one;
+      with masking, it can differ in the last batches, because masks follow from a batch's rows.
     - The saved config and generation config are the model's own. Stock trainers write `use_cache: false` into the
       config, and Seq2SeqTrainer's evaluation fills in every default of the generation config.
     """
@@ -45,7 +48,35 @@ class ScratchTrainerMixin(ResumableTrainerMixin):
                 num_items_in_batch = num_items_in_batch and 2 * num_items_in_batch
             inputs |= {"skip_logits": True, "label_smoothing": self.args.label_smoothing_factor}
             inputs["r_drop_alpha"] = self.r_drop_alpha
+        elif self.accelerator.num_processes > 1:
+            num_items_in_batch = None  # each batch counts by its own mean, as on one process
         return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+
+    def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None, **generate_kwargs):
+        inputs = self._hide_repeated_rows(inputs)
+        if prediction_loss_only:
+            inputs = {**inputs, "skip_logits": True}
+        elif getattr(self.args, "predict_with_generate", False):
+            model = partial(model, skip_logits=True)  # Seq2SeqTrainer calls it for the loss alone
+        step = super().prediction_step
+        return step(model, inputs, prediction_loss_only, ignore_keys, **generate_kwargs)  # ty: ignore[invalid-argument-type]
+
+    def _hide_repeated_rows(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        """Hide the labels of the rows with which accelerate fills up the last batches of several processes.
+
+        Trainer drops the translations of these rows, but not their share of a batch's loss. Of a batch that consists
+        of them alone, it drops the loss too.
+        """
+        state, index = self.accelerator.gradient_state, self.accelerator.process_index
+        if self.accelerator.num_processes == 1 or not state.end_of_dataloader or state.remainder <= 0:
+            return inputs
+        labels = {name: inputs[name] for name in ("labels", "shift_labels") if inputs.get(name) is not None}
+        for name, tensor in labels.items():
+            first = state.remainder - index * len(tensor)  # the first row that is repeated
+            if first > 0:
+                is_repeated = torch.arange(len(tensor), device=tensor.device) >= first
+                labels[name] = tensor.masked_fill(is_repeated[:, None], -100)
+        return {**inputs, **labels}
 
     def evaluation_loop(self, *args, **kwargs):
         generation_config = copy.deepcopy(self.model.generation_config)
