@@ -2,6 +2,7 @@
 """Trainer and Seq2SeqTrainer with token-budget batches, R-Drop, plain evaluation losses and exact resuming."""
 
 import copy
+import math
 from functools import partial
 from typing import Any
 
@@ -64,8 +65,8 @@ class ScratchTrainerMixin(ResumableTrainerMixin):
     def _hide_repeated_rows(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """Hide the labels of the rows with which accelerate fills up the last batches of several processes.
 
-        Trainer drops the translations of these rows, but not their share of a batch's loss. Of a batch that consists
-        of them alone, it drops the loss too.
+        Their predictions are dropped when they are gathered, but not their share of a batch's loss. The loss of a
+        batch that consists of them alone is dropped, too.
         """
         state, index = self.accelerator.gradient_state, self.accelerator.process_index
         if self.accelerator.num_processes == 1 or not state.end_of_dataloader or state.remainder <= 0:
@@ -177,6 +178,22 @@ class TranslationTrainer(ScratchTrainerMixin, Seq2SeqTrainer):
             return show_sampler(self.accelerator.prepare(dataloader))
         finally:
             dataloader_config.even_batches = even_batches  # evaluation needs it
+
+    def evaluation_loop(self, *args, **kwargs):
+        if self.accelerator.num_processes > 1:
+            self.gather_function = self._gather_as_one_process
+        return super().evaluation_loop(*args, **kwargs)
+
+    def _gather_as_one_process(self, values: Any) -> Any:
+        """Gather losses (batch size) or predictions, and drop what one process would not have.
+
+        On one process, Seq2SeqTrainer counts a last batch as a full one in the loss, even if it is smaller.
+        """
+        state, is_loss = self.accelerator.gradient_state, torch.is_tensor(values) and values.dim() == 1
+        if not is_loss or not state.end_of_dataloader or state.remainder <= 0:
+            return self.accelerator.gather_for_metrics(values)
+        size = len(values)
+        return self.accelerator.gather(values)[: math.ceil(state.remainder / size) * size]
 
     def batch_facts(self) -> dict[str, int | str | None]:
         """As ResumableTrainerMixin's, with `max_tokens_per_batch`, which is None where batches are counted in rows."""
