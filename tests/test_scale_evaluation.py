@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT
+from test_faults import flags
+from test_scripts import PAIRS, STORIES, TINY_GPT, TINY_TRANSFORMER, write
 
 pytestmark = pytest.mark.slow
 
@@ -18,14 +20,18 @@ WORKER = """
 import json, os, sys
 sys.path.insert(0, "tests")
 import numpy as np
+import torch
 from accelerate import PartialState
 from conftest import make_gpt, make_transformer
 from datasets import Dataset
-from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainingArguments, TrainingArguments, default_data_collator
+from transformers import (
+    AutoModelForCausalLM, DataCollatorForSeq2Seq, Seq2SeqTrainingArguments, TrainingArguments, default_data_collator,
+)
 
 from hf_scratch.evaluation.language_modeling import (
     evaluate_answers, evaluate_language_model, evaluate_masked_language_model,
 )
+from hf_scratch.evaluation.processes import load_on_each_process
 from hf_scratch.evaluation.translation import evaluate_translation
 from hf_scratch.tokenization import MASK, train_tokenizer
 from hf_scratch.training.trainers import LanguageModelTrainer, TranslationTrainer
@@ -73,7 +79,20 @@ def validate_translations(count):
     return [figures["eval_loss"], figures["eval_texts"]]
 
 
-results = {}
+def evaluate_a_saved_model():
+    state, folder = PartialState(), f"{sys.argv[1]}/saved"
+    if state.is_main_process:
+        make_gpt(lm_head_bias=True, tie_word_embeddings=False, position_embedding_type="sinusoidal", **sizes).to(
+            torch.bfloat16
+        ).save_pretrained(folder)
+    # only the main process has the folder
+    model = load_on_each_process(AutoModelForCausalLM, folder if state.is_main_process else "missing", "cpu")
+    assert not model.training and model.dtype == torch.bfloat16 and model.generation_config.eos_token_id == 2
+    with torch.no_grad():
+        return model(torch.arange(15)[None]).logits.float().tolist()
+
+
+results = {"saved model": evaluate_a_saved_model()}
 for count in (23, 20, 5, 1):  # batches of 4: not even, even, and fewer than processes
     some = texts[:count]
     results[f"language model {count}"] = evaluate_language_model(gpt, tokenizer, some, 4, 20)
@@ -124,3 +143,54 @@ def test_three_processes_evaluate_what_one_evaluates(tmp_path):
                 assert result[name] == pytest.approx(figures, rel=1e-6), name
             else:
                 assert result[name] == figures, name
+
+
+def read(path: Path) -> dict:
+    return without_seconds(json.loads(path.read_text(encoding="utf-8")))
+
+
+def evaluate(num_processes: int, folder: Path, script: str, *words: str | Path) -> dict:
+    figures = folder / f"{num_processes}.json"
+    done = launch(num_processes, ROOT / "scripts" / script, *words, "--json", figures)
+    assert done.stdout.count("seconds") == 1  # one process prints
+    return read(figures)
+
+
+def test_the_final_test_of_two_processes_is_that_of_one(tmp_path):
+    folder = tmp_path / "pairs"
+    folder.mkdir()
+    for split in ("train", "validation", "test"):
+        write(folder / f"{split}.jsonl", PAIRS if split == "train" else (PAIRS * 6)[:67])
+    out = tmp_path / "out"
+    options = {
+        "dataset_name": folder, "source_lang": "en", "target_lang": "de", "vocab_size": 300, "use_cpu": "true",
+        "config_overrides": TINY_TRANSFORMER, "max_steps": 3, "eval_strategy": "no", "num_beams": 2,
+        "save_strategy": "no", "predict_with_generate": "true", "per_device_eval_batch_size": 8, "output_dir": out,
+    }  # fmt: skip
+    done = launch(2, ROOT / "scripts" / "train_translation.py", *flags(options))
+    assert done.stdout.count("The model, its curve and its card are in") == 1
+    translations = (out / "test_translations.txt").read_text(encoding="utf-8")
+    assert len(translations.splitlines()) == 67
+    words = ("--model", out, "--test_file", folder / "test.jsonl", "--source_lang", "en", "--target_lang", "de")
+    words = (*words, "--num_beams", 2, "--output_file", tmp_path / "lines.txt", "--batch_size")
+    expected = evaluate(1, tmp_path, "evaluate_translation.py", *words, 64)
+    assert (tmp_path / "lines.txt").read_text(encoding="utf-8") == translations
+    assert read(out / "test_results.json") == expected
+    assert evaluate(2, tmp_path, "evaluate_translation.py", *words, 64) == expected
+    assert (tmp_path / "lines.txt").read_text(encoding="utf-8") == translations
+
+
+def test_two_processes_score_a_language_model_as_one_does(tmp_path):
+    folder, out = tmp_path / "stories", tmp_path / "out"
+    folder.mkdir()
+    for split in ("train", "validation", "test"):
+        write(folder / f"{split}.jsonl", STORIES * 3 if split == "train" else (STORIES * 9)[:35])
+    options = {
+        "dataset_name": folder, "tokenizer_kind": "char", "block_size": 24, "config_overrides": TINY_GPT,
+        "max_steps": 3, "eval_strategy": "no", "save_strategy": "no", "use_cpu": "true", "output_dir": out,
+    }  # fmt: skip
+    launch(2, ROOT / "scripts" / "train_language_model.py", *flags(options))
+    words = ("--model", out, "--test_file", folder / "test.jsonl")
+    expected = evaluate(1, tmp_path, "evaluate_language_model.py", *words)
+    assert evaluate(2, tmp_path, "evaluate_language_model.py", *words) == expected
+    assert read(out / "test_results.json") == expected
