@@ -62,8 +62,8 @@ class TranslationPipeline(Pipeline):
 
         Args:
             inputs: what to translate.
-            batches: which of the batches to translate. Default: all. `slice(1, None, 2)` is the share of the second
-                of two processes.
+            batches: which batches of `batch_size` inputs to translate. Default: all. `slice(1, None, 2)` is the share
+                of the second of two processes.
             kwargs: as for a call of the pipeline.
 
         Yields:
@@ -78,7 +78,7 @@ class TranslationPipeline(Pipeline):
         if inputs:
             self._check_lengths(inputs, truncation, 0)
             order = sorted(range(len(inputs)), key=lambda i: len(inputs[i]))
-            size = kwargs.get("batch_size") or self._batch_size or 1
+            size = kwargs.get("batch_size") or 1
             order = [i for begin in range(0, len(order), size)[batches] for i in order[begin : begin + size]]
             shortest_first = Subset(inputs, order)  # ty: ignore[invalid-argument-type]  # a list serves as a Dataset
             yield from zip(order, super().__call__(shortest_first, **kwargs), strict=True)

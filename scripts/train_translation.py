@@ -139,8 +139,6 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
         ids = np.where(prediction.predictions < 0, tokenizer.pad_token_id, prediction.predictions)
         hypotheses = tokenizer.batch_decode(ids, skip_special_tokens=True)
         references = list(pairs["validation"]["target"])
-        # several processes fill the last batches up with rows from the start
-        hypotheses = hypotheses[: len(references)]
         result = compute_metric(scorer, hypotheses, [[reference] for reference in references])
         matches = [hypothesis == reference for hypothesis, reference in zip(hypotheses, references, strict=True)]
         return {metric: result[score], "exact_match": float(np.mean(matches))}

@@ -9,6 +9,7 @@ from conftest import make_gpt, make_transformer
 from datasets import Dataset
 from test_loss_without_logits import LargestTensor
 from transformers import (
+    DataCollatorForSeq2Seq,
     GPT2Config,
     GPT2LMHeadModel,
     GraniteConfig,
@@ -87,6 +88,20 @@ def test_an_evaluation_that_translates_needs_no_tensor_of_all_logits(tmp_path):
         expected = model(torch.tensor(ids), labels=torch.tensor(ids)).loss.item()
     assert trainer.evaluate()["eval_loss"] == pytest.approx(expected, rel=1e-6)
     assert trainer.evaluate()["eval_rows"] == 70
+
+
+def test_rows_are_translated_in_their_order_where_training_groups_them_by_length(tokenizer, tmp_path):
+    lengths = [5, 3, 9, 7, 2, 8, 4, 6]
+    rows = {"input_ids": [[5] * n for n in lengths], "attention_mask": [[1] * n for n in lengths]}
+    rows = Dataset.from_dict({**rows, "labels": [[5] * n for n in lengths]})
+    trainer = make_trainer(
+        TranslationTrainer, Seq2SeqTrainingArguments, make_transformer(), rows, tmp_path,
+        train_sampling_strategy="group_by_length", predict_with_generate=True,
+    )  # fmt: skip
+    trainer.data_collator = DataCollatorForSeq2Seq(tokenizer)
+    trainer.compute_metrics = lambda prediction: {"lengths": (prediction.label_ids == 5).sum(1).tolist()}
+    trainer.model.generation_config.max_length = 3
+    assert trainer.evaluate()["eval_lengths"] == lengths
 
 
 SCALED = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}

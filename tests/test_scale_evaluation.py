@@ -56,7 +56,7 @@ def validate(count):
     padded = [(row + [0] * 60)[:40] for row in ids]
     labels = [[token or -100 for token in row] for row in padded]
     trainer = LanguageModelTrainer(
-        model=gpt, args=TrainingArguments("unused", **quiet), data_collator=default_data_collator,
+        model=gpt, args=TrainingArguments(f"{sys.argv[1]}/unused", **quiet), data_collator=default_data_collator,
         eval_dataset=Dataset.from_dict({"input_ids": padded, "labels": labels}),
     )
     return trainer.evaluate()["eval_loss"]
@@ -71,7 +71,7 @@ def validate_translations(count):
         return {"texts": tokenizer.batch_decode(ids, skip_special_tokens=True)}
 
     trainer = TranslationTrainer(
-        model=translator, args=Seq2SeqTrainingArguments("unused", predict_with_generate=True, **quiet),
+        model=translator, args=Seq2SeqTrainingArguments(f"{sys.argv[1]}/unused", predict_with_generate=True, **quiet),
         eval_dataset=Dataset.from_dict(rows), data_collator=DataCollatorForSeq2Seq(tokenizer, model=translator),
         processing_class=tokenizer, compute_metrics=decode,
     )

@@ -179,6 +179,9 @@ class TranslationTrainer(ScratchTrainerMixin, Seq2SeqTrainer):
         finally:
             dataloader_config.even_batches = even_batches  # evaluation needs it
 
+    def _get_eval_sampler(self, eval_dataset) -> None:
+        """Evaluate rows in their order, also with `train_sampling_strategy`: references come in this order."""
+
     def evaluation_loop(self, *args, **kwargs):
         if self.accelerator.num_processes > 1:
             self.gather_function = self._gather_as_one_process
