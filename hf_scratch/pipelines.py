@@ -55,11 +55,15 @@ class TranslationPipeline(Pipeline):
             return outputs if isinstance(outputs, list) else [outputs]
         return [output for _, output in sorted(self.translate_by_length(inputs, **kwargs), key=lambda pair: pair[0])]
 
-    def translate_by_length(self, inputs: Iterable[str], **kwargs) -> Iterator[tuple[int, dict[str, str]]]:
+    def translate_by_length(
+        self, inputs: Iterable[str], batches: slice = slice(None), **kwargs
+    ) -> Iterator[tuple[int, dict[str, str]]]:
         """Translate strings from the shortest to the longest, and yield each translation when its batch is ready.
 
         Args:
             inputs: what to translate.
+            batches: which batches of `batch_size` inputs to translate. Default: all. `slice(1, None, 2)` is the share
+                of the second of two processes.
             kwargs: as for a call of the pipeline.
 
         Yields:
@@ -74,6 +78,8 @@ class TranslationPipeline(Pipeline):
         if inputs:
             self._check_lengths(inputs, truncation, 0)
             order = sorted(range(len(inputs)), key=lambda i: len(inputs[i]))
+            size = kwargs.get("batch_size") or 1
+            order = [i for begin in range(0, len(order), size)[batches] for i in order[begin : begin + size]]
             shortest_first = Subset(inputs, order)  # ty: ignore[invalid-argument-type]  # a list serves as a Dataset
             yield from zip(order, super().__call__(shortest_first, **kwargs), strict=True)
 

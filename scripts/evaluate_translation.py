@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from accelerate import PartialState
 from transformers import AutoModelForSeq2SeqLM
 
 import hf_scratch  # noqa: F401  registers the models
@@ -92,7 +93,7 @@ def main():
         length_penalty=args.length_penalty,
     )
     report(scores, args.json)
-    if args.output_file is not None:
+    if args.output_file is not None and PartialState().is_main_process:
         write_lines(Path(args.output_file), translations)
 
 

@@ -25,6 +25,7 @@ from hf_scratch.evaluation.language_modeling import (
     sample_text,
     take_questions,
 )
+from hf_scratch.evaluation.processes import load_on_each_process
 from hf_scratch.reporting.batches import format_training_batch
 from hf_scratch.reporting.cards import write_language_model_card
 from hf_scratch.reporting.plots import plot_learning_curve
@@ -121,26 +122,24 @@ def train(trainer: LanguageModelTrainer, texts: dict, questions: dict, data_args
     if "validation" in texts:
         metrics = evaluate_and_select_weights(trainer, data_args.average_checkpoints)
     save_final_model(trainer)
+    weights, results = {"weights": metrics.get("weights", "trained")}, {}
     if args.should_save:
-        saved = AutoModelForCausalLM.from_pretrained(args.output_dir).to(args.device)  # without autocast
-        results = {}
         plot_learning_curve(trainer.state.log_history, args.output_dir)
-        weights = {"weights": metrics.get("weights", "trained")}
         write_language_model_card(trainer, data_args, recipe, weights, {})  # now, since the evaluations may fail
-        for name in ("validation", "test"):
-            if name in texts:
-                rows = texts[name]["text"]
-                if data_args.mlm_probability is not None:
-                    share, length = data_args.mlm_probability, data_args.block_size
-                    results[name] = evaluate_masked_language_model(
-                        saved, tokenizer, texts[name], share, block_size=length
-                    )
-                else:
-                    results[name] = evaluate_language_model(saved, tokenizer, rows)
-                if name in questions:
-                    results[name] |= evaluate_answers(saved, tokenizer, rows, prompts=questions[name])
-                trainer.log_metrics(name, results[name])
-                trainer.save_metrics(name, results[name])
+    saved = load_on_each_process(AutoModelForCausalLM, args.output_dir, args.device)  # without autocast
+    for name in ("validation", "test"):
+        if name in texts:
+            rows = texts[name]["text"]
+            if data_args.mlm_probability is not None:
+                share, length = data_args.mlm_probability, data_args.block_size
+                results[name] = evaluate_masked_language_model(saved, tokenizer, texts[name], share, block_size=length)
+            else:
+                results[name] = evaluate_language_model(saved, tokenizer, rows)
+            if name in questions:
+                results[name] |= evaluate_answers(saved, tokenizer, rows, prompts=questions[name])
+            trainer.log_metrics(name, results[name])
+            trainer.save_metrics(name, results[name])
+    if args.should_save:
         validation = {**results.get("validation", {}), **weights}
         write_language_model_card(trainer, data_args, recipe, validation, results.get("test", {}))
         if data_args.sample_prompt is not None:

@@ -11,11 +11,12 @@ train_language_model.py; `config_overrides` sets fields of GPT2Config.
 
 from functools import partial
 
-from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
+from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
 from hf_scratch.data.texts import PackedTextsCollator
 from hf_scratch.errors import command, preparation
 from hf_scratch.evaluation.language_modeling import evaluate_language_model
+from hf_scratch.evaluation.processes import load_on_each_process
 from hf_scratch.reporting.cards import write_language_model_card
 from hf_scratch.reporting.plots import plot_learning_curve
 from hf_scratch.training.arguments import LanguageModelArguments, check_validation_data
@@ -78,13 +79,13 @@ def main():
         )
         trainer.train(resume_from_checkpoint=checkpoint)
         save_final_model(trainer)
+        validation = {}
+        if "validation" in data.texts:
+            saved = load_on_each_process(AutoModelForCausalLM, args.output_dir, args.device)  # without autocast
+            validation = evaluate_language_model(saved, tokenizer, data.texts["validation"]["text"])
+            trainer.log_metrics("validation", validation)
         if args.should_save:
             plot_learning_curve(trainer.state.log_history, args.output_dir)
-            validation = {}
-            if "validation" in data.texts:
-                saved = GPT2LMHeadModel.from_pretrained(args.output_dir).to(args.device)  # without autocast
-                validation = evaluate_language_model(saved, tokenizer, data.texts["validation"]["text"])
-                trainer.log_metrics("validation", validation)
             write_language_model_card(trainer, data_args, recipe, validation, {})
 
 

@@ -18,6 +18,7 @@ from hf_scratch.data.loading import describe_split
 from hf_scratch.data.pairs import PairsWithBPEDropout, check_lengths, count_cut, count_tokens
 from hf_scratch.errors import command, preparation
 from hf_scratch.evaluation.metrics import Rouge, SacreBleu, compute_metric
+from hf_scratch.evaluation.processes import load_on_each_process
 from hf_scratch.evaluation.translation import evaluate_translation, write_lines
 from hf_scratch.reporting.batches import format_training_batch
 from hf_scratch.reporting.cards import write_translation_card
@@ -114,8 +115,6 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
         ids = np.where(prediction.predictions < 0, tokenizer.pad_token_id, prediction.predictions)
         hypotheses = tokenizer.batch_decode(ids, skip_special_tokens=True)
         references = list(pairs["validation"]["target"])
-        # several processes fill the last batches up with rows from the start
-        hypotheses = hypotheses[: len(references)]
         result = compute_metric(scorer, hypotheses, [[reference] for reference in references])
         matches = [hypothesis == reference for hypothesis, reference in zip(hypotheses, references, strict=True)]
         return {metric: result[score], "exact_match": float(np.mean(matches))}
@@ -164,20 +163,22 @@ def train(trainer: TranslationTrainer, pairs: dict, cut: dict, data_args, recipe
         trainer.log_metrics("eval", metrics)
         trainer.save_metrics("eval", metrics)
     save_final_model(trainer)
+    test = {}
     if args.should_save:
-        test = {}
         plot_learning_curve(trainer.state.log_history, args.output_dir)
         write_translation_card(trainer, data_args, recipe, metrics, test, cut)  # now, since the test may fail
-        if "test" in pairs:
-            rows = pairs["test"]
-            saved = AutoModelForSeq2SeqLM.from_pretrained(args.output_dir).to(args.device)  # without autocast
-            test, translations = evaluate_translation(
-                saved, tokenizer, rows["source"], rows["target"], task=data_args.task
-            )
-            trainer.log_metrics("test", test)
-            trainer.save_metrics("test", test)
+    if "test" in pairs:
+        rows = pairs["test"]
+        saved = load_on_each_process(AutoModelForSeq2SeqLM, args.output_dir, args.device)  # without autocast
+        test, translations = evaluate_translation(
+            saved, tokenizer, rows["source"], rows["target"], task=data_args.task
+        )
+        trainer.log_metrics("test", test)
+        trainer.save_metrics("test", test)
+        if args.should_save:
             write_lines(Path(args.output_dir, "test_translations.txt"), translations)
             write_translation_card(trainer, data_args, recipe, metrics, test, cut)
+    if args.should_save:
         print(f"The model, its curve and its card are in {args.output_dir}")
 
 

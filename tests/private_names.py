@@ -155,6 +155,10 @@ PRIVATE_NAMES = [
     ),
     # Trainer
     PrivateName(
+        TRAINER, "_get_eval_sampler", "training/trainers.py",
+        "Overridden to evaluate rows in their order where training batches are grouped by length.",
+    ),
+    PrivateName(
         TRAINER, "_get_train_sampler", "training/resuming.py",
         "Overridden to give LengthGroupedSampler a seed of its own.",
     ),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate import PartialState
 from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -69,6 +70,8 @@ def load_for_evaluation(
 ) -> tuple[Dataset, PreTrainedModel, PreTrainedTokenizerBase]:
     """Load what an evaluation needs, and check that it fits together.
 
+    Each of several processes loads it all, and uses an accelerator of its own unless the device is a CPU.
+
     Args:
         args: the script's arguments.
         auto_class: the Auto class that loads the model.
@@ -82,19 +85,23 @@ def load_for_evaluation(
         FileNotFoundError: there is no such test file.
     """
     rows = take_first(take(load_splits(test_file=args.test_file)["test"]), args.max_samples)
-    model = load_checkpoint(auto_class, args.model, dtype=args.dtype).to(args.device).eval()
+    state = PartialState(cpu=torch.device(args.device).type == "cpu")
+    device = args.device if state.num_processes == 1 else state.device
+    model = load_checkpoint(auto_class, args.model, dtype=args.dtype).to(device).eval()
     tokenizer = load_tokenizer(args.model)
     check_fits(tokenizer, model.config)
     return rows, model, tokenizer
 
 
 def report(figures: dict[str, Any], path: str | None) -> None:
-    """Print an evaluation's figures as JSON, and write them to a file.
+    """Print an evaluation's figures as JSON, and write them to a file. Only the main process does so.
 
     Args:
         figures: the figures.
         path: the file, or None.
     """
+    if not PartialState().is_main_process:
+        return
     text = json.dumps(figures, indent=2)
     print(text, flush=True)  # before the file, which may fail: its disk may be full
     if path is not None:

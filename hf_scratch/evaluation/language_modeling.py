@@ -4,15 +4,19 @@
 import math
 import time
 from collections.abc import Sequence
+from itertools import chain
 
 import torch
+from accelerate import PartialState
 from datasets import Dataset
-from tqdm.auto import tqdm
+from torch.nn.functional import cross_entropy
 from transformers import PreTrainedModel
 
 from ..data.masking import MaskingCollator, split_texts
 from ..data.texts import check_padding, encode_texts, end_id
+from .logits import iterate_logits
 from .metrics import BitsPerByte, compute_metric
+from .processes import compute_batches
 
 
 def choose_windows(config, block_size: int | None, stride: int | None) -> tuple[int, int]:
@@ -59,6 +63,8 @@ def evaluate_language_model(
     A text longer than `block_size` is read in windows. A window counts only the tokens that no earlier window has
     counted, so that each of them has at least `block_size - stride` tokens before it.
 
+    Several processes share the batches. All of them must call this, and all get the result of one process.
+
     Args:
         model: a causal language model.
         tokenizer: encodes a text as `<s> text`.
@@ -90,23 +96,26 @@ def evaluate_language_model(
                 counted = end
     windows.sort(key=lambda window: len(window[1]))
 
-    model.eval()
-    nats, tokens = [0.0] * len(texts), 0
-    for begin in tqdm(range(0, len(windows), batch_size), desc="evaluating", unit=" batches"):
-        batch = windows[begin : begin + batch_size]
+    def compute(batch: Sequence[tuple[int, list[int], int]]) -> list[float]:
+        """The nats of each window."""
         longest = max(len(ids) for _, ids, _ in batch)
         input_ids = torch.full((len(batch), longest), tokenizer.pad_token_id)
-        labels = torch.full((len(batch), longest), -100)
+        targets = torch.full((len(batch), longest), -100)
         for row, (_, ids, count) in enumerate(batch):
             input_ids[row, : len(ids)] = torch.tensor(ids)
-            labels[row, len(ids) - count : len(ids)] = torch.tensor(ids[-count:])
+            targets[row, len(ids) - count - 1 : len(ids) - 1] = torch.tensor(ids[-count:])
         # the padding is after the text, where a causal model does not see it
-        logits = model(input_ids=input_ids.to(model.device), use_cache=False).logits[:, :-1].float()
-        targets = labels[:, 1:].to(logits.device)
-        losses = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
-        for (text, _, count), row in zip(batch, losses.view(targets.shape).double().sum(-1).tolist(), strict=True):
-            nats[text] += row
-            tokens += count
+        blocks = iterate_logits(model, {"input_ids": input_ids.to(model.device)}, targets)
+        losses = torch.cat([cross_entropy(*block, reduction="none") for block in blocks]).cpu().double()
+        return [window.sum().item() for window in losses.split([count for _, _, count in batch])]
+
+    model.eval()
+    batches = [windows[begin : begin + batch_size] for begin in range(0, len(windows), batch_size)]
+    results = compute_batches(model, batches, compute, "evaluating")
+    nats = [0.0] * len(texts)
+    for (text, _, _), loss in zip(windows, chain.from_iterable(results), strict=True):
+        nats[text] += loss
+    tokens = sum(count for _, _, count in windows)
     result = compute_metric(BitsPerByte(), nats, list(texts), tokens=tokens)
     seconds = time.perf_counter() - start
     return {key: result[key] for key in ("loss", "perplexity", "bits_per_byte")} | {
@@ -125,6 +134,8 @@ def evaluate_masked_language_model(
     block_size: int | None = None,
 ) -> dict:
     """Compute an encoder's loss on masked tokens. The same texts and batch size always have the same masks.
+
+    Several processes share the batches. All of them must call this, and all get the result of one process.
 
     Args:
         model: a `ScratchGPTForCausalLM` with `is_causal=False`.
@@ -148,19 +159,25 @@ def evaluate_masked_language_model(
     if block_size > longest:
         raise ValueError(f"`block_size` is {block_size}, but the model has {longest} positions.")
     start = time.perf_counter()
-    rows = split_texts(texts, tokenizer, block_size).to_list()
+    with PartialState().local_main_process_first():  # the others read what it has cached
+        rows = split_texts(texts, tokenizer, block_size).to_list()
     collate = MaskingCollator(tokenizer, mlm_probability=mlm_probability)
+
+    def compute(batch: list[dict]) -> tuple[float, int, int]:
+        """The batch's nats, right predictions and masked tokens."""
+        inputs = {name: tensor.to(model.device) for name, tensor in collate(batch).items()}
+        targets = inputs["labels"]
+        nats, right = 0.0, 0
+        seen = {name: inputs[name] for name in ("input_ids", "attention_mask")}
+        for logits, tokens in iterate_logits(model, seen, targets):
+            nats += cross_entropy(logits, tokens, reduction="none").cpu().double().sum().item()
+            right += int((logits.argmax(-1) == tokens).sum())
+        return nats, right, int((targets != -100).sum())
+
     model.eval()
-    nats, right, tokens = 0.0, 0, 0
-    for begin in tqdm(range(0, len(rows), batch_size), desc="evaluating", unit=" batches"):
-        batch = collate(rows[begin : begin + batch_size])
-        batch = {name: tensor.to(model.device) for name, tensor in batch.items()}
-        masked = batch["labels"] != -100
-        inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
-        logits, targets = model(**inputs, use_cache=False).logits[masked].float(), batch["labels"][masked]
-        nats += torch.nn.functional.cross_entropy(logits, targets, reduction="sum").item()
-        right += (logits.argmax(-1) == targets).sum().item()
-        tokens += len(targets)
+    batches = [rows[begin : begin + batch_size] for begin in range(0, len(rows), batch_size)]
+    results = compute_batches(model, batches, compute, "evaluating")
+    nats, right, tokens = (sum(column) for column in zip((0.0, 0, 0), *results, strict=True))
     if not tokens:
         raise ValueError("There is no token to mask: all texts are empty.")
     loss = nats / tokens
@@ -252,6 +269,8 @@ def evaluate_answers(
 ) -> dict:
     """Count how often greedy decoding of a question gives the text's answer, to the last character.
 
+    Several processes share the batches. All of them must call this, and all get the result of one process.
+
     Args:
         model: a causal language model.
         tokenizer: encodes a text as `<s> text`.
@@ -273,14 +292,17 @@ def evaluate_answers(
     questions = list(prompts)
     max_new_tokens = count_answer_tokens(model.config, tokenizer, questions, texts)
     model.eval()
-    right = 0
-    for begin in tqdm(range(0, len(texts), batch_size), desc="answering", unit=" batches"):
+
+    def compute(begin: int) -> int:
+        """The number of right answers."""
         rows = slice(begin, begin + batch_size)
         inputs = tokenizer(questions[rows], padding=True, padding_side="left", return_tensors="pt").to(model.device)
         # models with a head have `generate`, which PreTrainedModel does not annotate
         output = model.generate(**inputs, do_sample=False, max_new_tokens=max_new_tokens)  # ty: ignore[not-callable]
         decoded = tokenizer.batch_decode(output, skip_special_tokens=True)
-        right += sum(answer == text for answer, text in zip(decoded, texts[rows], strict=True))
+        return sum(answer == text for answer, text in zip(decoded, texts[rows], strict=True))
+
+    right = sum(compute_batches(model, range(0, len(texts), batch_size), compute, "answering"))
     return {"accuracy": right / len(texts), "answers": len(texts)}
 
 

@@ -5,11 +5,13 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from accelerate import PartialState
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel
 
 from ..pipelines import TranslationPipeline
 from .metrics import ChrF, Rouge, SacreBleu, compute_metric
+from .processes import gather_results, own_batches
 
 
 def evaluate_translation(
@@ -23,6 +25,8 @@ def evaluate_translation(
     **generate_kwargs,
 ) -> tuple[dict, list[str]]:
     """Translate or summarise `sources`, and score the outputs.
+
+    Several processes share the batches. All of them must call this, and all get the result of one process.
 
     Args:
         model: an encoder-decoder.
@@ -41,10 +45,12 @@ def evaluate_translation(
     """
     translator = TranslationPipeline(model=model, tokenizer=tokenizer, device=model.device)
     start = time.perf_counter()
-    translated = translator.translate_by_length(sources, batch_size=batch_size, **generate_kwargs)
-    hypotheses = [""] * len(sources)
-    for i, record in tqdm(translated, total=len(sources), desc="translating", unit=" sentences"):
-        hypotheses[i] = record["translation_text"]
+    own = own_batches(model)
+    count = sum(len(sources[begin : begin + batch_size]) for begin in range(0, len(sources), batch_size)[own])
+    options = {"total": count, "desc": "translating", "unit": " sentences"}
+    translated = translator.translate_by_length(sources, own, batch_size=batch_size, **generate_kwargs)
+    bar = tqdm(translated, disable=not PartialState().is_main_process, **options)
+    hypotheses = gather_results((i, record["translation_text"]) for i, record in bar)
     seconds = time.perf_counter() - start
     if task == "summarization":
         scores = score_summaries(hypotheses, references)

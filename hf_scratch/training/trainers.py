@@ -2,6 +2,7 @@
 """Trainer and Seq2SeqTrainer with token-budget batches, R-Drop, plain evaluation losses and exact resuming."""
 
 import copy
+import math
 from functools import partial
 from typing import Any
 
@@ -36,6 +37,8 @@ class ScratchTrainerMixin(ShardedTrainerMixin):
       up the processes' last batches with other rows. `train_sampling_strategy="batch_rebalance"`, `dispatch_batches`,
       `split_batches` and iterable datasets are stock.
     - An evaluation reports the cross-entropy without label smoothing. Stock trainers smooth the evaluation labels too.
+      It computes no logits either, unless they are what it predicts. On several processes its loss is that of one;
+      with masking, it can differ in the last batches, because masks follow from a batch's rows.
     - The saved config and generation config are the model's own. Stock trainers write `use_cache: false` into the
       config, and Seq2SeqTrainer's evaluation fills in every default of the generation config.
     """
@@ -62,6 +65,8 @@ class ScratchTrainerMixin(ShardedTrainerMixin):
                 num_items_in_batch = num_items_in_batch and 2 * num_items_in_batch
             inputs |= {"skip_logits": True, "label_smoothing": self.args.label_smoothing_factor}
             inputs["r_drop_alpha"] = self.r_drop_alpha
+        elif self.accelerator.num_processes > 1:
+            num_items_in_batch = None  # each batch counts by its own mean, as on one process
         return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
 
     def make_batch_sampler(self) -> UpdateBatchSampler | None:
@@ -133,6 +138,32 @@ class ScratchTrainerMixin(ShardedTrainerMixin):
             return show_sampler(self.accelerator.prepare(dataloader))
         finally:
             dataloader_config.even_batches = even_batches  # evaluation needs it
+
+    def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None, **generate_kwargs):
+        inputs = self._hide_repeated_rows(inputs)
+        if prediction_loss_only:
+            inputs = {**inputs, "skip_logits": True}
+        elif getattr(self.args, "predict_with_generate", False):
+            model = partial(model, skip_logits=True)  # Seq2SeqTrainer calls it for the loss alone
+        step = super().prediction_step
+        return step(model, inputs, prediction_loss_only, ignore_keys, **generate_kwargs)  # ty: ignore[invalid-argument-type]
+
+    def _hide_repeated_rows(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        """Hide the labels of the rows with which accelerate fills up the last batches of several processes.
+
+        Their predictions are dropped when they are gathered, but not their share of a batch's loss. The loss of a
+        batch that consists of them alone is dropped, too.
+        """
+        state, index = self.accelerator.gradient_state, self.accelerator.process_index
+        if self.accelerator.num_processes == 1 or not state.end_of_dataloader or state.remainder <= 0:
+            return inputs
+        labels = {name: inputs[name] for name in ("labels", "shift_labels") if inputs.get(name) is not None}
+        for name, tensor in labels.items():
+            first = state.remainder - index * len(tensor)  # the first row that is repeated
+            if first > 0:
+                is_repeated = torch.arange(len(tensor), device=tensor.device) >= first
+                labels[name] = tensor.masked_fill(is_repeated[:, None], -100)
+        return {**inputs, **labels}
 
     def evaluation_loop(self, *args, **kwargs):
         generation_config = copy.deepcopy(self.model.generation_config)
@@ -223,6 +254,25 @@ class TranslationTrainer(ScratchTrainerMixin, Seq2SeqTrainer):
     def make_batch_sampler(self) -> UpdateBatchSampler | None:
         """Make the sampler, by tokens if there is a budget of them."""
         return self.batch_sampler or super().make_batch_sampler()
+
+    def _get_eval_sampler(self, eval_dataset) -> None:
+        """Evaluate rows in their order, also with `train_sampling_strategy`: references come in this order."""
+
+    def evaluation_loop(self, *args, **kwargs):
+        if self.accelerator.num_processes > 1:
+            self.gather_function = self._gather_as_one_process
+        return super().evaluation_loop(*args, **kwargs)
+
+    def _gather_as_one_process(self, values: Any) -> Any:
+        """Gather losses (batch size) or predictions, and drop what one process would not have.
+
+        On one process, Seq2SeqTrainer counts a last batch as a full one in the loss, even if it is smaller.
+        """
+        state, is_loss = self.accelerator.gradient_state, torch.is_tensor(values) and values.dim() == 1
+        if not is_loss or not state.end_of_dataloader or state.remainder <= 0:
+            return self.accelerator.gather_for_metrics(values)
+        size = len(values)
+        return self.accelerator.gather(values)[: math.ceil(state.remainder / size) * size]
 
     def batch_facts(self) -> dict[str, int | str | None]:
         """As ResumableTrainerMixin's, with the budgets of tokens, which are None where batches are counted in rows."""

@@ -1,0 +1,157 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""Evaluations in little memory, of every family of models, and shared out in whole batches."""
+
+import math
+
+import pytest
+import torch
+from conftest import make_gpt, make_transformer
+from datasets import Dataset
+from test_loss_without_logits import LargestTensor
+from transformers import (
+    DataCollatorForSeq2Seq,
+    GPT2Config,
+    GPT2LMHeadModel,
+    GraniteConfig,
+    GraniteForCausalLM,
+    Seq2SeqTrainingArguments,
+    TrainingArguments,
+)
+
+from hf_scratch import pipelines
+from hf_scratch.evaluation.language_modeling import evaluate_language_model, evaluate_masked_language_model
+from hf_scratch.evaluation.logits import iterate_logits
+from hf_scratch.tokenization import MASK, train_tokenizer
+from hf_scratch.training.trainers import LanguageModelTrainer, TranslationTrainer
+
+VOCABULARY, TEXTS = 4000, ["ab" * 17 + "c" * i for i in range(70)]
+LOGITS = 4 * 70 * 40 * VOCABULARY  # bytes: 45 MB, of which a block has 4 MB
+SIZES = {"n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 128, "bos_token_id": 1, "eos_token_id": 2}
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return train_tokenizer(["abc"], "char", 30, 128, show_progress=False)
+
+
+def make_trainer(trainer_class, arguments_class, model, rows, folder, **options):
+    args = arguments_class(
+        folder, per_device_eval_batch_size=70, report_to="none", disable_tqdm=True, use_cpu=True, **options
+    )
+    return trainer_class(model=model, args=args, eval_dataset=rows)
+
+
+def largest_tensor(evaluate) -> int:
+    with LargestTensor() as mode:
+        evaluate()
+    return mode.nbytes
+
+
+@pytest.mark.parametrize("family", ["scratch_gpt", "gpt2"])
+def test_bits_per_byte_need_no_tensor_of_all_logits(family, tokenizer):
+    model = make_gpt(vocab_size=VOCABULARY, hidden_size=16, max_position_embeddings=128)
+    if family == "gpt2":
+        model = GPT2LMHeadModel(GPT2Config(vocab_size=VOCABULARY, **SIZES)).eval()
+    assert largest_tensor(lambda: evaluate_language_model(model, tokenizer, TEXTS, batch_size=70)) < LOGITS / 8
+
+
+def test_masked_losses_need_no_tensor_of_all_logits(tokenizer):
+    tokenizer.add_special_tokens({"mask_token": MASK})
+    model = make_gpt(vocab_size=VOCABULARY, hidden_size=16, max_position_embeddings=128, is_causal=False)
+    rows = Dataset.from_dict({"text": TEXTS})
+    assert largest_tensor(lambda: evaluate_masked_language_model(model, tokenizer, rows, 0.5, 70)) < LOGITS / 8
+
+
+def test_trainers_evaluation_needs_no_tensor_of_all_logits(tokenizer, tmp_path):
+    ids = torch.randint(5, VOCABULARY, (70, 40)).tolist()
+    model = make_gpt(vocab_size=VOCABULARY, hidden_size=16)
+    rows = Dataset.from_dict({"input_ids": ids, "labels": ids})
+    trainer = make_trainer(LanguageModelTrainer, TrainingArguments, model, rows, tmp_path)
+    assert largest_tensor(trainer.evaluate) < LOGITS / 8
+    with torch.no_grad():
+        expected = model(torch.tensor(ids), labels=torch.tensor(ids)).loss.item()
+    assert trainer.evaluate()["eval_loss"] == pytest.approx(expected, rel=1e-6)
+    assert trainer.predict(rows).predictions.shape == (70, 40, VOCABULARY)  # these are the logits
+
+
+def test_an_evaluation_that_translates_needs_no_tensor_of_all_logits(tmp_path):
+    ids = torch.randint(5, VOCABULARY, (70, 40)).tolist()
+    model = make_transformer(vocab_size=VOCABULARY)
+    rows = Dataset.from_dict({"input_ids": ids, "attention_mask": [[1] * 40] * 70, "labels": ids})
+    trainer = make_trainer(
+        TranslationTrainer, Seq2SeqTrainingArguments, model, rows, tmp_path, predict_with_generate=True
+    )
+    trainer.compute_metrics = lambda prediction: {"rows": len(prediction.predictions)}
+    model.generation_config.max_length = 3
+    assert largest_tensor(trainer.evaluate) < LOGITS / 8
+    with torch.no_grad():
+        expected = model(torch.tensor(ids), labels=torch.tensor(ids)).loss.item()
+    assert trainer.evaluate()["eval_loss"] == pytest.approx(expected, rel=1e-6)
+    assert trainer.evaluate()["eval_rows"] == 70
+
+
+def test_rows_are_translated_in_their_order_where_training_groups_them_by_length(tokenizer, tmp_path):
+    lengths = [5, 3, 9, 7, 2, 8, 4, 6]
+    rows = {"input_ids": [[5] * n for n in lengths], "attention_mask": [[1] * n for n in lengths]}
+    rows = Dataset.from_dict({**rows, "labels": [[5] * n for n in lengths]})
+    trainer = make_trainer(
+        TranslationTrainer, Seq2SeqTrainingArguments, make_transformer(), rows, tmp_path,
+        train_sampling_strategy="group_by_length", predict_with_generate=True,
+    )  # fmt: skip
+    trainer.data_collator = DataCollatorForSeq2Seq(tokenizer)
+    trainer.compute_metrics = lambda prediction: {"lengths": (prediction.label_ids == 5).sum(1).tolist()}
+    trainer.model.generation_config.max_length = 3
+    assert trainer.evaluate()["eval_lengths"] == lengths
+
+
+SCALED = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+
+
+@pytest.mark.parametrize("family", ["scratch_gpt", "gpt2", "granite"])
+def test_each_family_is_charged_what_its_own_loss_says(family, tokenizer):
+    torch.manual_seed(0)
+    make = {
+        "scratch_gpt": lambda: make_gpt(vocab_size=30, max_position_embeddings=128),
+        "gpt2": lambda: GPT2LMHeadModel(GPT2Config(vocab_size=30, initializer_range=0.3, **SIZES)),
+        # divides the head's output by 4
+        "granite": lambda: GraniteForCausalLM(
+            GraniteConfig(
+                vocab_size=30, logits_scaling=4.0, initializer_range=0.3, max_position_embeddings=128, **SCALED
+            )
+        ),
+    }
+    model, texts = make[family]().eval(), TEXTS[:5]
+    nats = 0.0
+    for text in texts:
+        ids = torch.tensor([[*tokenizer(text)["input_ids"], tokenizer.eos_token_id]])
+        with torch.no_grad():
+            nats += model(ids, labels=ids).loss.item() * (ids.shape[1] - 1)
+    result = evaluate_language_model(model, tokenizer, texts, batch_size=2)
+    assert result["bits_per_byte"] == pytest.approx(nats / math.log(2) / sum(map(len, texts)), rel=1e-5)
+
+
+def test_blocks_hold_the_logits_of_the_targets_in_order():
+    model = make_gpt(vocab_size=300_000, hidden_size=8, num_attention_heads=2)  # three positions in a block
+    ids = torch.randint(3, 300, (3, 7))
+    targets = ids.where(ids % 3 > 0, -100)
+    with torch.inference_mode():
+        blocks = list(iterate_logits(model, {"input_ids": ids}, targets))
+        expected = model(ids).logits[targets != -100]
+    assert {len(block) for block, _ in blocks[:-1]} == {3}
+    torch.testing.assert_close(torch.cat([block for block, _ in blocks]), expected)
+    assert torch.cat([block for _, block in blocks]).equal(targets[targets != -100])
+    assert not model.lm_head._forward_pre_hooks
+
+
+def test_shares_of_the_batches_are_together_all_translations(joint_tokenizer):
+    model = make_transformer(vocab_size=len(joint_tokenizer), max_position_embeddings=128)
+    model.generation_config.max_length = 12
+    translator = pipelines.TranslationPipeline(model=model, tokenizer=joint_tokenizer)
+    sources = ["A man sleeps.", "A dog.", "Two dogs run through the snow.", "A", "A woman.", "Men", "Two men sit."]
+    whole = dict(translator.translate_by_length(sources, batch_size=2))
+    shares = [dict(translator.translate_by_length(sources, slice(i, None, 3), batch_size=2)) for i in range(3)]
+    assert [len(share) for share in shares] == [3, 2, 2]
+    assert {i: text for share in shares for i, text in share.items()} == whole
+    assert not list(translator.translate_by_length(sources, slice(4, None, 5), batch_size=2))
+    with pytest.raises(ValueError, match="input 1 must be a non-empty string"):  # each share names the row among all
+        list(translator.translate_by_length(["A man sleeps.", " "], slice(1, None, 2), batch_size=1))

@@ -1,0 +1,196 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""Several processes evaluate what one evaluates: the same figures, and the same translations in the same order."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+from test_faults import flags
+from test_scripts import PAIRS, STORIES, TINY_GPT, TINY_TRANSFORMER, write
+
+pytestmark = pytest.mark.slow
+
+LAUNCH = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node")
+# evaluates everything with tiny models and writes one file per process
+WORKER = """
+import json, os, sys
+sys.path.insert(0, "tests")
+import numpy as np
+import torch
+from accelerate import PartialState
+from conftest import make_gpt, make_transformer
+from datasets import Dataset
+from transformers import (
+    AutoModelForCausalLM, DataCollatorForSeq2Seq, Seq2SeqTrainingArguments, TrainingArguments, default_data_collator,
+)
+
+from hf_scratch.evaluation.language_modeling import (
+    evaluate_answers, evaluate_language_model, evaluate_masked_language_model,
+)
+from hf_scratch.evaluation.processes import load_on_each_process
+from hf_scratch.evaluation.translation import evaluate_translation
+from hf_scratch.tokenization import MASK, train_tokenizer
+from hf_scratch.training.trainers import LanguageModelTrainer, TranslationTrainer
+
+PartialState(cpu=True)
+tokenizer = train_tokenizer(["abcdefgh =."], "char", 30, 60, show_progress=False)
+tokenizer.add_special_tokens({"mask_token": MASK})
+sizes = {"vocab_size": len(tokenizer), "max_position_embeddings": 60}
+gpt, encoder, translator = make_gpt(**sizes), make_gpt(is_causal=False, **sizes), make_transformer(**sizes)
+translator.generation_config.max_length = 9
+texts = ["abcdefgh"[i % 8] * (1 + 5 * i % 33) + " = " + "fab"[: 1 + i % 3] for i in range(23)]
+quiet = {"report_to": "none", "disable_tqdm": True, "use_cpu": True, "per_device_eval_batch_size": 4}
+
+
+def rows_of(count):
+    ids = [tokenizer(text)["input_ids"] for text in texts[:count]]
+    return ids, [row[::-1][: 3 + i % 5] for i, row in enumerate(ids)]
+
+
+def validate(count):
+    ids, _ = rows_of(count)
+    padded = [(row + [0] * 60)[:40] for row in ids]
+    labels = [[token or -100 for token in row] for row in padded]
+    trainer = LanguageModelTrainer(
+        model=gpt, args=TrainingArguments(f"{sys.argv[1]}/unused", **quiet), data_collator=default_data_collator,
+        eval_dataset=Dataset.from_dict({"input_ids": padded, "labels": labels}),
+    )
+    return trainer.evaluate()["eval_loss"]
+
+
+def validate_translations(count):
+    sources, targets = rows_of(count)
+    rows = {"input_ids": sources, "attention_mask": [[1] * len(row) for row in sources], "labels": targets}
+
+    def decode(prediction):
+        ids = np.where(prediction.predictions < 0, 0, prediction.predictions)
+        return {"texts": tokenizer.batch_decode(ids, skip_special_tokens=True)}
+
+    trainer = TranslationTrainer(
+        model=translator, args=Seq2SeqTrainingArguments(f"{sys.argv[1]}/unused", predict_with_generate=True, **quiet),
+        eval_dataset=Dataset.from_dict(rows), data_collator=DataCollatorForSeq2Seq(tokenizer, model=translator),
+        processing_class=tokenizer, compute_metrics=decode,
+    )
+    figures = trainer.evaluate()
+    return [figures["eval_loss"], figures["eval_texts"]]
+
+
+def evaluate_a_saved_model():
+    state, folder = PartialState(), f"{sys.argv[1]}/saved"
+    if state.is_main_process:
+        make_gpt(lm_head_bias=True, tie_word_embeddings=False, position_embedding_type="sinusoidal", **sizes).to(
+            torch.bfloat16
+        ).save_pretrained(folder)
+    # only the main process has the folder
+    model = load_on_each_process(AutoModelForCausalLM, folder if state.is_main_process else "missing", "cpu")
+    assert not model.training and model.dtype == torch.bfloat16 and model.generation_config.eos_token_id == 2
+    with torch.no_grad():
+        return model(torch.arange(15)[None]).logits.float().tolist()
+
+
+results = {"saved model": evaluate_a_saved_model()}
+for count in (23, 20, 5, 1):  # batches of 4: not even, even, and fewer than processes
+    some = texts[:count]
+    results[f"language model {count}"] = evaluate_language_model(gpt, tokenizer, some, 4, 20)
+    results[f"masked {count}"] = evaluate_masked_language_model(
+        encoder, tokenizer, Dataset.from_dict({"text": some}), 0.3, 4
+    )
+    results[f"answers {count}"] = evaluate_answers(gpt, tokenizer, some, "=", 4)
+    references = [text[::-1] for text in some]
+    results[f"beams {count}"] = evaluate_translation(translator, tokenizer, some, references, 4, num_beams=2)
+    results[f"loss {count}"] = validate(count)
+    results[f"loss and translations {count}"] = validate_translations(count)
+with open(f"{sys.argv[1]}/{os.environ.get('RANK', 0)}.json", "w") as file:
+    json.dump(results, file)
+"""
+
+
+def launch(num_processes: int, *words: str | Path) -> subprocess.CompletedProcess:
+    launcher = (*LAUNCH, str(num_processes)) if num_processes > 1 else ()
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, *launcher, *map(str, words)]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done
+
+
+def without_seconds(figures):
+    if isinstance(figures, dict):
+        return {name: without_seconds(value) for name, value in figures.items() if name != "seconds"}
+    return [without_seconds(value) for value in figures] if isinstance(figures, list) else figures
+
+
+def run_worker(num_processes: int, folder: Path) -> list[dict]:
+    folder.mkdir()
+    (folder / "worker.py").write_text(WORKER, encoding="utf-8")
+    launch(num_processes, folder / "worker.py", folder)
+    return [without_seconds(json.loads((folder / f"{i}.json").read_text())) for i in range(num_processes)]
+
+
+def test_three_processes_evaluate_what_one_evaluates(tmp_path):
+    (expected,) = run_worker(1, tmp_path / "one")
+    for result in run_worker(3, tmp_path / "three"):  # each process gets the whole result
+        assert result.keys() == expected.keys()
+        for name, figures in expected.items():
+            if name.startswith("loss and"):
+                assert result[name][0] == pytest.approx(figures[0], rel=1e-6), name
+                assert result[name][1] == figures[1], name
+            elif name.startswith("loss"):
+                assert result[name] == pytest.approx(figures, rel=1e-6), name
+            else:
+                assert result[name] == figures, name
+
+
+def read(path: Path) -> dict:
+    return without_seconds(json.loads(path.read_text(encoding="utf-8")))
+
+
+def evaluate(num_processes: int, folder: Path, script: str, *words: str | Path) -> dict:
+    figures = folder / f"{num_processes}.json"
+    done = launch(num_processes, ROOT / "scripts" / script, *words, "--json", figures)
+    assert done.stdout.count("seconds") == 1  # one process prints
+    return read(figures)
+
+
+def test_the_final_test_of_two_processes_is_that_of_one(tmp_path):
+    folder = tmp_path / "pairs"
+    folder.mkdir()
+    for split in ("train", "validation", "test"):
+        write(folder / f"{split}.jsonl", PAIRS if split == "train" else (PAIRS * 6)[:67])
+    out = tmp_path / "out"
+    options = {
+        "dataset_name": folder, "source_lang": "en", "target_lang": "de", "vocab_size": 300, "use_cpu": "true",
+        "config_overrides": TINY_TRANSFORMER, "max_steps": 3, "eval_strategy": "no", "num_beams": 2,
+        "save_strategy": "no", "predict_with_generate": "true", "per_device_eval_batch_size": 8, "output_dir": out,
+    }  # fmt: skip
+    done = launch(2, ROOT / "scripts" / "train_translation.py", *flags(options))
+    assert done.stdout.count("The model, its curve and its card are in") == 1
+    translations = (out / "test_translations.txt").read_text(encoding="utf-8")
+    assert len(translations.splitlines()) == 67
+    words = ("--model", out, "--test_file", folder / "test.jsonl", "--source_lang", "en", "--target_lang", "de")
+    words = (*words, "--num_beams", 2, "--output_file", tmp_path / "lines.txt", "--batch_size")
+    expected = evaluate(1, tmp_path, "evaluate_translation.py", *words, 64)
+    assert (tmp_path / "lines.txt").read_text(encoding="utf-8") == translations
+    assert read(out / "test_results.json") == expected
+    assert evaluate(2, tmp_path, "evaluate_translation.py", *words, 64) == expected
+    assert (tmp_path / "lines.txt").read_text(encoding="utf-8") == translations
+
+
+def test_two_processes_score_a_language_model_as_one_does(tmp_path):
+    folder, out = tmp_path / "stories", tmp_path / "out"
+    folder.mkdir()
+    for split in ("train", "validation", "test"):
+        write(folder / f"{split}.jsonl", STORIES * 3 if split == "train" else (STORIES * 9)[:35])
+    options = {
+        "dataset_name": folder, "tokenizer_kind": "char", "block_size": 24, "config_overrides": TINY_GPT,
+        "max_steps": 3, "eval_strategy": "no", "save_strategy": "no", "use_cpu": "true", "output_dir": out,
+    }  # fmt: skip
+    launch(2, ROOT / "scripts" / "train_language_model.py", *flags(options))
+    words = ("--model", out, "--test_file", folder / "test.jsonl")
+    expected = evaluate(1, tmp_path, "evaluate_language_model.py", *words)
+    assert evaluate(2, tmp_path, "evaluate_language_model.py", *words) == expected
+    assert read(out / "test_results.json") == expected
