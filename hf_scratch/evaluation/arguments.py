@@ -2,6 +2,7 @@
 """What the evaluation scripts share: arguments, their checks, and how model, tokenizer and rows are loaded."""
 
 import json
+import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -87,6 +88,8 @@ def load_for_evaluation(
     rows = take_first(take(load_splits(test_file=args.test_file)["test"]), args.max_samples)
     state = PartialState(cpu=torch.device(args.device).type == "cpu")
     device = args.device if state.num_processes == 1 else state.device
+    if not state.is_main_process:
+        logging.disable(logging.WARNING)  # one process warns
     model = load_checkpoint(auto_class, args.model, dtype=args.dtype).to(device).eval()
     tokenizer = load_tokenizer(args.model)
     check_fits(tokenizer, model.config)
