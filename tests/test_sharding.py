@@ -129,5 +129,5 @@ def test_fsdp_without_accelerators_is_told(tmp_path, monkeypatch, caplog):
 
 def test_a_run_that_is_not_sharded_does_not_resume_from_shards(tmp_path):
     (tmp_path / "checkpoint-2" / SHARDS).mkdir(parents=True)
-    with pytest.raises(UserError, match=r"holds weights in shards .* and this run saves them whole"):
+    with pytest.raises(UserError, match="was saved by FSDP as `SHARDED_STATE_DICT`, and this run saves without"):
         make_trainer(tmp_path).check_same_run(tmp_path / "checkpoint-2")

@@ -16,7 +16,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, StateDictTy
 
 from ..errors import UserError
 from .resuming import ResumableTrainerMixin
-from .shards import has_shards
+from .shards import state_dict_type
 
 logger = logging.getLogger(__name__)
 
@@ -106,18 +106,19 @@ class ShardedTrainerMixin(ResumableTrainerMixin):
         super()._save(output_dir, state_dict)
 
     def check_same_run(self, checkpoint: str | Path) -> None:
-        """As ResumableTrainerMixin's. Also, a checkpoint of shards needs FSDP2, and the reverse.
+        """As ResumableTrainerMixin's. Also, FSDP must save this run's checkpoints as it saved that one.
 
         Raises:
-            UserError: as there; or only one of this run and the checkpoint is sharded.
+            UserError: as there; or one is saved by FSDP and the other is not, or in another form.
         """
         plugin = self._fsdp_plugin()
-        is_sharded = plugin is not None and plugin.state_dict_type == StateDictType.SHARDED_STATE_DICT
-        kinds = {True: "in shards (`fsdp_state_dict_type: SHARDED_STATE_DICT`)", False: "whole"}
-        if (was_sharded := has_shards(checkpoint)) != is_sharded:
+        now = None if plugin is None else StateDictType(plugin.state_dict_type).name
+        saved = state_dict_type(checkpoint)
+        if saved != now:
+            ways = [f"by FSDP as `{kind}`" if kind else "without FSDP" for kind in (saved, now)]
             raise UserError(
-                f"{checkpoint} holds weights {kinds[was_sharded]}, and this run saves them {kinds[is_sharded]}. "
-                "Resume with the configuration of accelerate that the run was begun with."
+                f"{checkpoint} was saved {ways[0]}, and this run saves {ways[1]}. Resume with the configuration of "
+                "accelerate that the run was begun with (`fsdp_state_dict_type`)."
             )
         super().check_same_run(checkpoint)
 

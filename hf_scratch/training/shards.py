@@ -19,6 +19,13 @@ def has_shards(checkpoint: str | Path) -> bool:
     return Path(checkpoint, SHARDS).is_dir()
 
 
+def state_dict_type(checkpoint: str | Path) -> str | None:
+    """Return the form in which FSDP saved a checkpoint, by its name in accelerate; None without FSDP."""
+    if has_shards(checkpoint):
+        return "SHARDED_STATE_DICT"
+    return "FULL_STATE_DICT" if Path(checkpoint, f"{SHARDS.removesuffix('_0')}.bin").is_file() else None
+
+
 def shapes_of_shards(checkpoint: str | Path) -> dict[str, tuple[int, ...]]:
     """Return the whole shape of each weight of a checkpoint of shards."""
     return {name: tuple(entry.size) for name, entry in _entries(checkpoint).items()}
