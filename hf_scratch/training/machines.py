@@ -10,10 +10,10 @@ import socket
 import time
 import uuid
 from collections.abc import Callable
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from accelerate import PartialState
 from accelerate.utils import broadcast_object_list, gather_object
 from transformers import TrainingArguments
 
@@ -33,6 +33,20 @@ class Place(NamedTuple):
 
     def __str__(self) -> str:
         return f"process {self.rank} on {self.machine}"
+
+
+def on_main_process(make: Callable[[], T]) -> T:
+    """Call `make` on the main process alone. Each process gets its result, or raises its exception."""
+    outcome: list[Any] = [None, None]
+    if PartialState().is_main_process:
+        try:
+            outcome[0] = make()
+        except Exception as error:
+            outcome[1] = error
+    result, error = broadcast_object_list(outcome)
+    if error is not None:
+        raise error
+    return result
 
 
 def from_all_processes(args: TrainingArguments, value: T) -> list[tuple[Place, T]]:
@@ -81,11 +95,12 @@ def check_folders(args: TrainingArguments) -> None:
     if args.world_size == 1:
         return
     has_own_folder = args.save_on_each_node and args.process_index != args.local_process_index
-    with _new_file(args) as name:
-        file, end = Path(require_output_dir(args), name), time.monotonic() + SECONDS_TO_APPEAR
-        while not has_own_folder and not file.is_file() and time.monotonic() < end:
-            time.sleep(0.2)
-        found = from_all_processes(args, (has_own_folder, file.is_file()))
+    name = on_main_process(lambda: _make_file(require_output_dir(args)))
+    file, end = Path(require_output_dir(args), name), time.monotonic() + SECONDS_TO_APPEAR
+    while not has_own_folder and not file.is_file() and time.monotonic() < end:
+        time.sleep(0.2)
+    found = from_all_processes(args, (has_own_folder, file.is_file()))
+    on_main_process(file.unlink)
     first = found[0][0]
     for place, (has_own_folder, is_seen) in found:
         if has_own_folder and is_seen:
@@ -106,15 +121,8 @@ def check_folders(args: TrainingArguments) -> None:
         )
 
 
-@contextmanager
-def _new_file(args: TrainingArguments):
-    """Make an empty file in the first process's `output_dir`, and give all processes its name."""
-    name = broadcast_object_list([f".{uuid.uuid4().hex}"])[0]
-    file = Path(require_output_dir(args), name)
-    if args.process_index == 0:
-        file.touch()
-    try:
-        yield name
-    finally:
-        if args.process_index == 0:
-            file.unlink(missing_ok=True)
+def _make_file(folder: str) -> str:
+    """Make an empty hidden file, and return its name."""
+    name = f".{uuid.uuid4().hex}"
+    Path(folder, name).touch()
+    return name

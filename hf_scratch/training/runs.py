@@ -9,12 +9,10 @@ import shlex
 import signal
 import sys
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Any, TypeVar
 
 from accelerate import PartialState
-from accelerate.utils import broadcast_object_list
 from filelock import BaseFileLock, FileLock, Timeout
 from tqdm.auto import tqdm
 from transformers import TrainingArguments
@@ -23,14 +21,13 @@ from ..errors import UserError
 from .arguments import require_output_dir
 from .checkpoint_choice import choose_checkpoint
 from .checkpoints import OPTIMIZER_PREFIXES, whole_checkpoints
-from .machines import check_folders, on_saving_processes
+from .machines import check_folders, on_main_process, on_saving_processes
 
 logger = logging.getLogger(__name__)
 
 LOCK = ".lock"
 SECONDS_FOR_LOCK = 120.0  # a network file system may keep a dead machine's locks for 90 seconds
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-T = TypeVar("T")
 
 
 class Terminated(SystemExit):
@@ -83,20 +80,6 @@ def open_run(args: TrainingArguments) -> Generator[str | None]:
                 "size of files is reached. Free some space, or raise the limit."
             )
             raise UserError(f"{message} {how_to_go_on(output_dir)}") from error
-
-
-def on_main_process(make: Callable[[], T]) -> T:
-    """Call `make` on the main process alone. Each process gets its result, or raises its exception."""
-    outcome: list[Any] = [None, None]
-    if PartialState().is_main_process:
-        try:
-            outcome[0] = make()
-        except Exception as error:
-            outcome[1] = error
-    result, error = broadcast_object_list(outcome)
-    if error is not None:
-        raise error
-    return result
 
 
 def _claim(args: TrainingArguments, stack: ExitStack) -> None:
