@@ -17,6 +17,7 @@ from conftest import ROOT
 from test_faults import TRAININGS, assert_same_weights, finish, is_saving, language_model
 from test_runs import make_checkpoint
 
+from hf_scratch.manifest import write_manifest
 from hf_scratch.training.checkpoints import numbered_checkpoints, whole_checkpoints
 
 pytestmark = pytest.mark.slow
