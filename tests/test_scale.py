@@ -14,11 +14,12 @@ from pathlib import Path
 import psutil
 import pytest
 from conftest import ROOT
-from test_faults import TRAININGS, assert_same_weights, finish, is_saving, language_model
+from test_faults import TRAININGS, assert_same_weights, finish, is_saving, kill, language_model
 from test_runs import make_checkpoint
+from test_scripts import TINY_GPT
 
 from hf_scratch.manifest import write_manifest
-from hf_scratch.training.checkpoints import numbered_checkpoints, whole_checkpoints
+from hf_scratch.training.checkpoints import numbered_checkpoints, step_of, whole_checkpoints
 
 pytestmark = pytest.mark.slow
 
@@ -37,13 +38,15 @@ def torchrun(command: list[str], output_dir: Path, *options: str, launcher: tupl
     return subprocess.Popen(list(map(str, words)), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
 
-def start_machines(command: list[str], folders: list[Path], *options: str) -> list[subprocess.Popen]:
+def start_machines(
+    command: list[str], folders: list[Path], *options: str, launcher: tuple = ()
+) -> list[subprocess.Popen]:
     """A launcher for each folder, with one process; the first folder's is the first machine."""
     port, launchers = free_port(), []
     for rank, folder in enumerate(folders):
-        launcher = ("--nnodes", str(len(folders)), "--nproc-per-node", "1", "--node-rank", str(rank))
-        launcher += ("--master-addr", "127.0.0.1", "--master-port", port)
-        launchers.append(torchrun(command, folder, *options, launcher=launcher))
+        words = ("--nnodes", str(len(folders)), "--nproc-per-node", "1", "--node-rank", str(rank))
+        words += ("--master-addr", "127.0.0.1", "--master-port", port, *launcher)
+        launchers.append(torchrun(command, folder, *options, launcher=words))
     return launchers
 
 
@@ -66,6 +69,11 @@ def kill_worker(launcher: subprocess.Popen, rank: int, is_time: Callable[[], boo
         process.kill()
 
 
+def last_step(run: Path) -> int:
+    """The update of the last checkpoint, whole or not; 0 without one."""
+    return max(map(step_of, numbered_checkpoints(run)), default=0)
+
+
 @pytest.fixture
 def command(tmp_path) -> list[str]:
     (tmp_path / "data").mkdir()
@@ -82,17 +90,67 @@ def test_a_killed_worker_is_restarted(training, first, tmp_path):
     finish(torchrun(command, tmp_path / "whole", launcher=two))
     run, generator = tmp_path / "run", random.Random(f"{training} {first}")
     launcher = torchrun(command, run, "--resume_from_checkpoint", "auto", launcher=two)
-    saved = generator.randint(0, 3)
-    kill_worker(launcher, first, lambda: len(whole_checkpoints(run)) > 0 and step_after(run) > saved)
-    killed_at = step_after(run)
-    kill_worker(launcher, 1 - first, lambda: step_after(run) > killed_at + 1 and is_saving(run))
+    step = generator.choice((0, 3, 6, 9))
+    kill_worker(launcher, first, lambda: last_step(run) >= step and worker(launcher, first) is not None)
+    killed_at = last_step(run)
+    kill_worker(launcher, 1 - first, lambda: last_step(run) > killed_at and is_saving(run))
     finish(launcher)
     assert_same_weights(tmp_path / "whole", run, is_exact=False)
 
 
-def step_after(run: Path) -> int:
-    """How many checkpoints the run has made so far, counted by their updates."""
-    return max((int(path.name.rpartition("-")[2]) for path in numbered_checkpoints(run)), default=0)
+@pytest.mark.parametrize("has_own_folders", [False, True], ids=["shared folder", "own folders"])
+def test_a_killed_run_goes_on_on_other_machines(has_own_folders, command, tmp_path):
+    """All of it is killed while a checkpoint is written. The machines then come in the other order."""
+    command += ["--save_on_each_node", str(has_own_folders).lower()]
+    whole, run = ([tmp_path / name / ("b" if has_own_folders and i else "a") for i in (0, 1)] for name in ("w", "r"))
+    for launcher in start_machines(command, whole):
+        finish(launcher)
+    launchers = start_machines(command, run)
+    while launchers[0].poll() is None and not (len(whole_checkpoints(run[0])) > 1 and is_saving(run[0])):
+        time.sleep(0.0005)
+    for launcher in launchers:
+        kill(launcher)
+    run.reverse()
+    for launcher in start_machines(command, run, "--resume_from_checkpoint", "auto"):
+        finish(launcher)
+    for folder in {*whole, *run}:
+        assert_same_weights(whole[0], folder, is_exact=False)
+        assert {"README.md", "trainer_state.json", "tokenizer.json"} <= {path.name for path in folder.iterdir()}
+    states = [json.loads((folder / "trainer_state.json").read_text()) for folder in (whole[0], *run)]
+    assert [state["global_step"] for state in states] == [30] * 3
+
+
+def test_restarted_machines_go_on(command, tmp_path):
+    """A worker of the second machine is killed, and both launchers start theirs again."""
+    for launcher in start_machines(command, [tmp_path / "whole"] * 2):
+        finish(launcher)
+    run = tmp_path / "run"
+    options = ("--resume_from_checkpoint", "auto")
+    launchers = start_machines(command, [run, run], *options, launcher=("--max-restarts", "2"))
+    kill_worker(launchers[1], 1, lambda: bool(whole_checkpoints(run)))
+    for launcher in launchers:
+        finish(launcher)
+    assert_same_weights(tmp_path / "whole", run, is_exact=False)
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2), (2, 4)])
+def test_another_number_of_processes_goes_on(before, after, command, tmp_path):
+    """An update has four rows, whatever the number of processes. Without dropout, the weights are the same."""
+    command += ["--config_overrides", TINY_GPT]
+    counts = {count: ("--per_device_train_batch_size", str(4 // count)) for count in (1, 2, 4)}
+
+    def start(count: int, folder: Path, *options: str) -> subprocess.Popen:
+        return torchrun(
+            command, folder, *counts[count], *options, launcher=("--standalone", f"--nproc-per-node={count}")
+        )
+
+    finish(start(before, tmp_path / "whole", "--max_steps", "9"))
+    process = start(before, tmp_path / "run", "--max_steps", "9")
+    while process.poll() is None and not whole_checkpoints(tmp_path / "run"):
+        time.sleep(0.0005)
+    kill(process)
+    finish(start(after, tmp_path / "run", "--max_steps", "9", "--resume_from_checkpoint", "auto"))
+    assert_same_weights(tmp_path / "whole", tmp_path / "run", is_exact=False)
 
 
 OPEN_RUNS = """

@@ -238,6 +238,21 @@ class ResumableTrainerMixin(Trainer):
         if self.args.should_save:
             delete_old_checkpoints(folder.parent, self.save_total_limit, self.state.best_model_checkpoint)
 
+    def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
+        """As stock, but with `save_on_each_node`, each machine gets the weights too.
+
+        transformers 5 leaves them out on all machines but the first.
+        """
+        if not self.args.save_on_each_node:
+            super()._save(output_dir, state_dict)
+            return
+        model: Any = self.accelerator.unwrap_model(self.model, keep_torch_compile=False)
+        model.should_save_on_this_rank = lambda is_main_process: is_main_process
+        try:
+            super()._save(output_dir, state_dict)
+        finally:
+            del model.should_save_on_this_rank
+
     def _save_rng_state(self, output_dir: str) -> None:
         """As stock, but the processes that save write all processes' states.
 
