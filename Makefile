@@ -39,7 +39,7 @@ test-faults: setup  ## kill, stop and resume training runs: 20 minutes, or 12 wi
 	$(if $(KILLS),HF_SCRATCH_KILLS=$(KILLS)) $(BIN)/python -m pytest -m slow tests/test_faults.py
 
 test-scale: setup  ## several processes and machines, killed, restarted and resumed: 12 minutes
-	$(BIN)/python -m pytest -m slow tests/test_scale.py
+	$(BIN)/python -m pytest -m slow tests/test_scale.py tests/test_machines.py
 
 # the lowest transformers that pyproject.toml allows; all else as in constraints.txt
 LOWEST := $(shell sed -n 's/.*"transformers>=\([0-9.]*\).*/\1/p' pyproject.toml)

@@ -110,12 +110,13 @@ def _check_for_all(checkpoint: Path, args: TrainingArguments) -> None:
                 f"{seen[0][0]} resumes from {checkpoint}, but {place} has no folder {name}. Copy it there."
             )
     on_saving_processes(args, lambda: check_resumable(checkpoint, saved_facts(checkpoint), args))
-    (first, weights), *others = on_saving_processes(args, lambda: _weights_facts(checkpoint))
-    for place, other in others:
+    found = on_saving_processes(args, lambda: (str(checkpoint), _weights_facts(checkpoint)))
+    first, (first_name, weights) = found[0]
+    for place, (name, other) in found:
         if other != weights:
             raise UserError(
-                f"{checkpoint} holds other weights for {place} than for {first}: they are not of one run. Copy the "
-                "folder from one machine to the other."
+                f"{name} of {place} and {first_name} of {first} hold different weights: they are not of one run. Copy "
+                "the folder from one machine to the other."
             )
 
 

@@ -247,7 +247,7 @@ def test_machines_agree_on_a_checkpoint(tmp_path):
         "not shared": "is not the folder of process 0 on",
         "one empty, auto": "no whole checkpoint in common: checkpoint-3, checkpoint-6 in ",
         "none in common": "no whole checkpoint in common: checkpoint-6, checkpoint-9 in ",
-        "other weights": "holds other weights for process 1 on",
+        "other weights": "hold different weights: they are not of one run",
         "new, last": "There is no whole checkpoint in `output_dir`",
         "used": "process 1 on",
     }.items():
