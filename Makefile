@@ -12,7 +12,7 @@ OUT ?=
 RESUME ?=
 FLAGS = $(if $(MINUTES),--max_minutes $(MINUTES)) $(if $(RESUME),--resume_from_checkpoint auto)
 
-.PHONY: help setup demo test test-slow test-faults test-min lint bench multi30k tinystories results
+.PHONY: help setup demo test test-slow test-faults test-scale test-min lint bench multi30k tinystories results
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*  ## \(.*\)/  make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -32,10 +32,14 @@ test: lint  ## lint, then the test suite: 7 minutes on 2 cores
 	$(BIN)/python -m pytest -m 'not slow' --numprocesses auto
 
 test-slow: setup  ## the demo, the READMEs' code, and every figure of the cards: 5 minutes
-	$(BIN)/python -m pytest -m slow --numprocesses auto --ignore tests/test_faults.py
+	$(BIN)/python -m pytest -m slow --numprocesses auto --ignore tests/test_faults.py \
+		--ignore tests/test_scale.py --ignore tests/test_machines.py
 
 test-faults: setup  ## kill, stop and resume training runs: 20 minutes, or 12 with KILLS=2 (default: 6)
 	$(if $(KILLS),HF_SCRATCH_KILLS=$(KILLS)) $(BIN)/python -m pytest -m slow tests/test_faults.py
+
+test-scale: setup  ## several processes and machines, killed, restarted and resumed: 12 minutes
+	$(BIN)/python -m pytest -m slow tests/test_scale.py tests/test_machines.py
 
 # the lowest transformers that pyproject.toml allows; all else as in constraints.txt
 LOWEST := $(shell sed -n 's/.*"transformers>=\([0-9.]*\).*/\1/p' pyproject.toml)

@@ -188,6 +188,15 @@ PRIVATE_NAMES = [
         "Overridden to make no update when a resumed run has already made its last.",
     ),
     PrivateName(
+        TRAINER, "_save", "training/resuming.py",
+        "Overridden so that, with `save_on_each_node`, the model writes its weights on each machine.",
+        "output_dir state_dict",
+    ),
+    PrivateName(
+        TRAINER, "_save_rng_state", "training/resuming.py",
+        "Overridden so that the processes that save write the random states of all.", "output_dir",
+    ),
+    PrivateName(
         TRAINER, "_save_checkpoint", "training/resuming.py",
         "Overridden to write the manifest last and delete old checkpoints after it. `on_save` runs too early: other "
         "processes may still be writing.",

@@ -17,7 +17,8 @@ from hf_scratch.errors import UserError
 from hf_scratch.manifest import MANIFEST
 from hf_scratch.training.averaging import evaluate_and_select_weights, last_checkpoints, save_final_model
 from hf_scratch.training.callbacks import StopOnSignal, TimeLimit
-from hf_scratch.training.checkpoints import choose_checkpoint, is_early, whole_checkpoints
+from hf_scratch.training.checkpoint_choice import choose_checkpoint
+from hf_scratch.training.checkpoints import is_early, whole_checkpoints
 from hf_scratch.training.runs import open_run
 
 SETTINGS = {"max_steps": 6, "learning_rate": 1e-2, "dropout": 0.1, "per_device_train_batch_size": 2}

@@ -22,11 +22,8 @@ from hf_scratch.errors import UserError
 from hf_scratch.manifest import MANIFEST, DamagedFolderError, check_manifest, write_manifest
 from hf_scratch.training.averaging import check_average, save_final_model
 from hf_scratch.training.callbacks import StopOnSignal
-from hf_scratch.training.checkpoints import (
-    choose_checkpoint,
-    numbered_checkpoints,
-    whole_checkpoints,
-)
+from hf_scratch.training.checkpoint_choice import choose_checkpoint
+from hf_scratch.training.checkpoints import numbered_checkpoints, whole_checkpoints
 from hf_scratch.training.runs import is_disk_full, on_main_process, open_run
 
 PARTS = ("model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json")

@@ -12,11 +12,13 @@ from safetensors.torch import load_file
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, set_model_state_dict
 from torch.distributed.tensor import DTensor
 from transformers import Trainer, TrainingArguments
+from transformers.trainer import TRAINER_STATE_NAME
 
 from ..manifest import MANIFEST, DamagedFolderError, check_manifest, write_manifest
 from .arguments import require_output_dir
 from .callbacks import TimeLimit, TrainingTime
 from .checkpoints import delete_early_checkpoints, is_early, is_in, step_of, whole_checkpoints
+from .machines import on_saving_processes
 from .shards import has_shards, read_shards
 
 logger = logging.getLogger(__name__)
@@ -94,8 +96,8 @@ def save_final_model(trainer: Trainer) -> None:
     if trainer.args.should_save:
         (folder / MANIFEST).unlink(missing_ok=True)
     trainer.save_model()
-    trainer.save_state()
     if trainer.args.should_save:
+        trainer.state.save_to_json(str(folder / TRAINER_STATE_NAME))
         names = (path.name for path in folder.iterdir())
         write_manifest(folder, sorted(n for n in names if n.endswith(".safetensors") or n == "tokenizer.json"))
         if not _is_time_up(trainer):
@@ -146,8 +148,15 @@ def evaluate_and_select_weights(trainer: Trainer, num_checkpoints: int) -> dict:
         raise ValueError(f"An average is chosen by `eval_loss`, but the evaluation has only {', '.join(trained)}.")
     step = trainer.state.global_step
     output_dir, early_step = require_output_dir(trainer.args), step if _is_time_up(trainer) else None
-    folders = last_checkpoints(output_dir, num_checkpoints, step, early_step)
-    folders = [folder for folder in folders if _is_intact(folder)]
+    (_, names), *others = on_saving_processes(
+        trainer.args,
+        lambda: [
+            Path(folder).name
+            for folder in last_checkpoints(output_dir, num_checkpoints, step, early_step)
+            if _is_intact(folder)
+        ],
+    )
+    folders = [os.path.join(output_dir, name) for name in names if all(name in other for _, other in others)]
     if len(folders) < num_checkpoints:
         logger.warning(f"There are {len(folders)} checkpoints to average, not {num_checkpoints}.")
     if len(folders) < 2:

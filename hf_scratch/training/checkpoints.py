@@ -1,27 +1,26 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""A run's checkpoints: list them, choose the one to resume from, compare it with the new run, delete the old ones."""
+"""A run's checkpoints: list them, compare one with the run that is resumed from it, delete the old ones."""
 
 import json
 import logging
 import os
 import re
 import shutil
-import zipfile
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any
 
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from transformers import PreTrainedConfig, PreTrainedModel, TrainerState, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from ..errors import UserError
 from ..manifest import MANIFEST, DamagedFolderError, check_manifest
-from .arguments import require_output_dir
 from .shards import has_shards, shapes_of_shards
 
 logger = logging.getLogger(__name__)
 
+WEIGHTS_PREFIXES = ("model", "pytorch_model", "adapter_model", "global_step")
 OPTIMIZER_PREFIXES = ("optimizer", "global_step")  # Trainer's and FSDP's file or folder; DeepSpeed's folder
 
 
@@ -130,82 +129,6 @@ def find_best_checkpoint(state: TrainerState, checkpoint: str, output_dir: str) 
         state.best_metric = state.best_global_step = state.best_model_checkpoint = None
 
 
-def choose_checkpoint(args: TrainingArguments) -> str | None:
-    """Choose the checkpoint to resume from.
-
-    Checkpoints after the last whole one, which are incomplete or damaged, are renamed `damaged-...` and named in a
-    warning.
-
-    Args:
-        args: its `resume_from_checkpoint` is one of these:
-            None: a new run. `output_dir` must be new or empty.
-            "last" or "true": the last whole checkpoint of `output_dir`.
-            "auto": the same, or a new run if there is none.
-            a path: that checkpoint.
-
-    Returns:
-        The checkpoint's folder, or None for a new run.
-
-    Raises:
-        UserError: `output_dir` holds another run; there is nothing to resume from; a file of the checkpoint is missing
-            or is not what was saved; or its updates had another number of rows.
-    """
-    output_dir, wanted = require_output_dir(args), str(args.resume_from_checkpoint or "false")
-    if wanted.lower() == "false":
-        check_output_dir(output_dir)
-        return None
-    if wanted.lower() in ("last", "true", "auto"):
-        last = _last_whole_checkpoint(output_dir)
-        if last is None and wanted.lower() == "auto":
-            # "runs" is the folder of Trainer's log for TensorBoard
-            check_output_dir(output_dir, f"damaged-{PREFIX_CHECKPOINT_DIR}-", "runs")
-            return None
-        checkpoint, facts = last or _raise_no_checkpoint(output_dir)
-    else:
-        checkpoint, facts = _named_checkpoint(wanted, output_dir)
-    _check_resumable(checkpoint, facts, args)
-    return str(checkpoint)
-
-
-def find_checkpoint(args: TrainingArguments, wanted: str | Path | Literal[True]) -> str:
-    """Find the checkpoint that `Trainer.train` is asked to resume from, and check that it is whole.
-
-    Unlike `choose_checkpoint`, it does not ask what else is in `output_dir`.
-
-    Args:
-        args: the training arguments.
-        wanted: the checkpoint's folder; or True for the last one of `output_dir` that is whole and undamaged. Of a
-            stock Trainer's checkpoints, which have no manifest, True takes the last one.
-
-    Raises:
-        UserError: there is none; a part of it is missing or is not what was saved; or its updates had another number
-            of rows.
-    """
-    checkpoint = _last_undamaged(require_output_dir(args)) if wanted is True else Path(wanted)
-    _check_resumable(checkpoint, _check_folder(checkpoint) or {}, args)
-    return str(checkpoint)
-
-
-def _last_undamaged(output_dir: str) -> Path:
-    for folder in reversed(whole_checkpoints(output_dir) or numbered_checkpoints(output_dir)):
-        try:
-            check_manifest(folder)
-            return folder
-        except DamagedFolderError as error:
-            logger.warning(f"{error}. The checkpoint before it is used.")
-    _raise_no_checkpoint(output_dir)
-
-
-def _raise_no_checkpoint(output_dir: str) -> NoReturn:
-    damaged = sorted(path.name for path in Path(output_dir).glob(f"damaged-{PREFIX_CHECKPOINT_DIR}-*"))
-    found = f" ({', '.join(damaged)} cannot be used)" if damaged else ""
-    raise UserError(
-        f"There is no whole checkpoint in `output_dir` ({output_dir}) to resume from{found}. Leave out "
-        "`--resume_from_checkpoint` and start again in another folder, or in this one after emptying it; or "
-        "name a checkpoint elsewhere."
-    )
-
-
 def check_output_dir(output_dir: str, *ignored: str) -> None:
     """Raise UserError unless `output_dir` is new or empty.
 
@@ -220,79 +143,11 @@ def check_output_dir(output_dir: str, *ignored: str) -> None:
         raise UserError(f"`output_dir` ({output_dir}) is not empty: another run may be in it. {advice}")
 
 
-def _last_whole_checkpoint(output_dir: str) -> tuple[Path, dict] | None:
-    for checkpoint in reversed(numbered_checkpoints(output_dir)):
-        try:
-            facts = check_manifest(checkpoint)
-            if facts is None:
-                problem = f"{checkpoint} is incomplete: it has no {MANIFEST}, which is written last"
-            elif (step := facts.get("step")) not in (None, step_of(checkpoint)):
-                problem = f"{checkpoint} was saved after update {step}, and has another's name"
-            else:
-                return checkpoint, facts
-        except DamagedFolderError as error:
-            problem = str(error)
-        moved = checkpoint.with_name(f"damaged-{checkpoint.name}")
-        shutil.rmtree(moved, ignore_errors=True)
-        checkpoint.rename(moved)
-        logger.warning(f"{problem}. It is now {moved}; the checkpoint before it is used.")
-    return None
-
-
-def _named_checkpoint(path: str, output_dir: str) -> tuple[Path, dict]:
-    checkpoint = Path(path).expanduser()
-    facts = _check_folder(checkpoint)
-    if not is_in(checkpoint, output_dir):
-        check_output_dir(output_dir)
-    elif later := [
-        folder.name for folder in numbered_checkpoints(output_dir) if step_of(folder) > step_of(checkpoint)
-    ]:
-        raise UserError(
-            f"`resume_from_checkpoint` is {path!r}, but {output_dir} has later checkpoints ({', '.join(later)}), "
-            "which would mix with the resumed run's. Remove them, or choose a new `output_dir`."
-        )
-    if facts is None:
-        logger.warning(f"{checkpoint} has no {MANIFEST}: only whether its files can be read is checked.")
-        _check_readable(checkpoint)
-    return checkpoint, facts or {}
-
-
-def _check_folder(checkpoint: Path) -> dict | None:
-    """Compare a checkpoint with its manifest.
-
-    Returns:
-        The manifest's facts, or None without a manifest.
-    """
-    if not checkpoint.is_dir():
-        raise UserError(f"`resume_from_checkpoint` is {str(checkpoint)!r}, but there is no such folder.")
-    try:
-        return check_manifest(checkpoint)
-    except DamagedFolderError as error:
-        raise UserError(f"{error}. Resume from another checkpoint.") from error
-
-
-def _check_readable(folder: Path) -> None:
-    """Raise UserError for the first file of a checkpoint that is cut short or damaged, as far as its format tells."""
-    for path in sorted(folder.iterdir()):
-        try:
-            if path.suffix in (".pt", ".pth", ".bin"):  # what torch saves is a zip archive
-                with zipfile.ZipFile(path) as archive:
-                    if (part := archive.testzip()) is not None:
-                        raise zipfile.BadZipFile(f"{part} in it is damaged")
-            elif path.suffix == ".safetensors":
-                with safe_open(path, framework="pt"):
-                    pass
-            elif path.suffix == ".json":
-                json.loads(path.read_text(encoding="utf-8"))
-        except (zipfile.BadZipFile, SafetensorError, ValueError) as error:
-            raise UserError(f"{path} is cut short or damaged ({error}). Resume from another checkpoint.") from error
-
-
-def _check_resumable(checkpoint: Path, facts: dict, args: TrainingArguments) -> None:
+def check_resumable(checkpoint: Path, facts: dict, args: TrainingArguments) -> None:
     """Raise UserError where Trainer would silently continue without a part of the state, or with other batches."""
     names = [path.name for path in checkpoint.iterdir()]
     for part, prefixes in {
-        "weights": ("model", "pytorch_model", "adapter_model", "global_step"),
+        "weights": WEIGHTS_PREFIXES,
         "optimizer.pt": OPTIMIZER_PREFIXES,
         "scheduler.pt": ("scheduler", "global_step"),
         "trainer_state.json": ("trainer_state.json",),

@@ -19,6 +19,7 @@ from .arguments import (
     prepare_arguments,
     share_global_batch,
 )
+from .restarts import meet_at_new_store
 
 # arguments in which "~" stands for the home folder: a shell leaves `--output_dir=~/runs` as it is
 PATHS = ("model_name_or_path", "tokenizer_name", "cache_dir", "dataset_name", "train_file", "validation_file",
@@ -138,6 +139,7 @@ def start_training_command(
     Raises:
         SystemExit, ValueError: see `parse_arguments` and `read_model_fields`.
     """
+    meet_at_new_store()  # TrainingArguments initialise torch.distributed
     (model_args, data_args, training_args), recipe = parse_arguments(
         ModelArguments, data_class, training_class, args=args
     )

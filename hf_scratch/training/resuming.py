@@ -5,12 +5,14 @@ import hashlib
 import json
 import logging
 import shutil
+import tempfile
 from collections.abc import Sized
 from pathlib import Path
 from typing import Any
 
 import datasets
 from accelerate.data_loader import BatchSamplerShard
+from accelerate.utils import gather_object
 from torch.utils.data import DataLoader, Sampler
 from transformers import EarlyStoppingCallback, PreTrainedModel, Trainer
 from transformers.trainer import TRAINER_STATE_NAME
@@ -23,15 +25,14 @@ from ..errors import UserError
 from ..manifest import MANIFEST, write_manifest
 from .arguments import data_seed, require_output_dir
 from .callbacks import SaveAfterEvaluation, StopCallback, StopOnSignal
+from .checkpoint_choice import find_checkpoint
 from .checkpoints import (
     check_same_config,
     delete_old_checkpoints,
     find_best_checkpoint,
-    find_checkpoint,
     is_early,
     saved_facts,
 )
-from .runs import on_main_process
 
 logger = logging.getLogger(__name__)
 
@@ -100,8 +101,7 @@ class ResumableTrainerMixin(Trainer):
                 config, or with another optimiser; or there is none.
         """
         if resume_from_checkpoint:
-            wanted = resume_from_checkpoint
-            resume_from_checkpoint = on_main_process(lambda: find_checkpoint(self.args, wanted))
+            resume_from_checkpoint = find_checkpoint(self.args, resume_from_checkpoint)
             self.check_same_run(resume_from_checkpoint)
         if self.args.dataloader_persistent_workers:  # torch draws a seed when it starts the workers
             logger.warning(
@@ -225,11 +225,13 @@ class ResumableTrainerMixin(Trainer):
                 self.state.best_model_checkpoint = best_before
                 if self.args.should_save:
                     self.state.save_to_json(str(folder / TRAINER_STATE_NAME))
-            self.accelerator.wait_for_everyone()  # each process has written its random state
+            self.accelerator.wait_for_everyone()  # each process has written its part
             if self.args.should_save:
                 facts: dict[str, Any] = self.batch_facts() | self._argument_facts() | self._best_facts()
                 facts |= {"step": step, "num_processes": self.args.world_size, "is_early": self.saves_early}
                 write_manifest(folder, **facts)
+            if self.args.save_on_each_node:  # no machine deletes old checkpoints before all have the new one
+                self.accelerator.wait_for_everyone()
         except Exception:
             if self.args.should_save:
                 shutil.rmtree(folder, ignore_errors=True)  # half a checkpoint only takes space
@@ -237,6 +239,38 @@ class ResumableTrainerMixin(Trainer):
         self.saved_step = step
         if self.args.should_save:
             delete_old_checkpoints(folder.parent, self.save_total_limit, self.state.best_model_checkpoint)
+
+    def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
+        """As stock, but with `save_on_each_node`, each machine gets the weights too.
+
+        transformers 5 leaves them out on all machines but the first.
+        """
+        if not self.args.save_on_each_node:
+            super()._save(output_dir, state_dict)
+            return
+        model: Any = self.accelerator.unwrap_model(self.model, keep_torch_compile=False)
+        model.should_save_on_this_rank = lambda is_main_process: is_main_process
+        try:
+            super()._save(output_dir, state_dict)
+        finally:
+            del model.should_save_on_this_rank
+
+    def _save_rng_state(self, output_dir: str) -> None:
+        """As stock, but the processes that save write all processes' states.
+
+        So each machine's checkpoint is complete, whichever machine comes first in the resumed run. And a process that
+        does not save writes nothing into the run's folder.
+        """
+        if self.args.world_size == 1:
+            super()._save_rng_state(output_dir)
+            return
+        name = f"rng_state_{self.args.process_index}.pth"
+        with tempfile.TemporaryDirectory() as folder:
+            super()._save_rng_state(folder)
+            states = dict(gather_object([(name, Path(folder, name).read_bytes())]))
+        if self.args.should_save:
+            for name, state in states.items():
+                Path(output_dir, name).write_bytes(state)
 
     def batch_facts(self) -> dict[str, int | str | None]:
         """Return what determines the rows of an update. A checkpoint's manifest keeps it, to compare on resuming.

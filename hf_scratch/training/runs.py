@@ -2,29 +2,32 @@
 """A training run's folder: one run at a time, an orderly end when it is stopped, and the command that resumes it."""
 
 import errno
+import logging
 import os
 import pickle
 import shlex
 import signal
 import sys
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Any, TypeVar
 
 from accelerate import PartialState
-from accelerate.utils import broadcast_object_list
-from filelock import FileLock, Timeout
+from filelock import BaseFileLock, FileLock, Timeout
 from tqdm.auto import tqdm
 from transformers import TrainingArguments
 
 from ..errors import UserError
 from .arguments import require_output_dir
-from .checkpoints import OPTIMIZER_PREFIXES, choose_checkpoint, whole_checkpoints
+from .checkpoint_choice import choose_checkpoint
+from .checkpoints import OPTIMIZER_PREFIXES, whole_checkpoints
+from .machines import check_folders, on_main_process, on_saving_processes
+
+logger = logging.getLogger(__name__)
 
 LOCK = ".lock"
+SECONDS_FOR_LOCK = 120.0  # a network file system may keep a dead machine's locks for 90 seconds
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-T = TypeVar("T")
 
 
 class Terminated(SystemExit):
@@ -35,21 +38,29 @@ class Terminated(SystemExit):
 def open_run(args: TrainingArguments) -> Generator[str | None]:
     """Lock `args.output_dir` for this run, and give all processes the checkpoint to resume from.
 
-    A file lock holds the folder; the system releases it however the process ends. A folder that the run created is
-    removed again if nothing was written into it.
+    A file lock holds the folder; the system releases it however the process ends. The first process holds it; with
+    `save_on_each_node`, the first process of each machine holds its own machine's folder. A folder that the run
+    created is removed again if nothing was written into it.
+
+    A run that a launcher restarts, or with `resume_from_checkpoint` "auto", waits up to two minutes for the lock.
 
     Yields:
         The checkpoint's folder, or None for a new run.
 
     Raises:
-        UserError: another run holds the folder; `args.resume_from_checkpoint` does not fit what is in it (see
-            `choose_checkpoint`), or holds code; or the disk became full during the run.
+        UserError: another run holds the folder; the machines' folders do not fit `save_on_each_node` (see
+            `check_folders`); `args.resume_from_checkpoint` does not fit what is in it (see `choose_checkpoint`), or
+            holds code; or the disk became full during the run.
         SystemExit: 143 after SIGTERM, 130 after Ctrl-C. The command that resumes the run is printed.
     """
     output_dir = require_output_dir(args)
     with ExitStack() as stack:
         stack.enter_context(_exit_on_sigterm())
-        checkpoint = on_main_process(lambda: _claim(args, stack))
+        on_main_process(lambda: _claim(args, stack))
+        check_folders(args)
+        if args.save_on_each_node:
+            on_saving_processes(args, lambda: None if PartialState().is_main_process else _claim(args, stack))
+        checkpoint = choose_checkpoint(args)
         try:
             yield checkpoint
         except (KeyboardInterrupt, Terminated) as stop:
@@ -71,31 +82,17 @@ def open_run(args: TrainingArguments) -> Generator[str | None]:
             raise UserError(f"{message} {how_to_go_on(output_dir)}") from error
 
 
-def on_main_process(make: Callable[[], T]) -> T:
-    """Call `make` on the main process alone. Each process gets its result, or raises its exception."""
-    outcome: list[Any] = [None, None]
-    if PartialState().is_main_process:
-        try:
-            outcome[0] = make()
-        except Exception as error:
-            outcome[1] = error
-    result, error = broadcast_object_list(outcome)
-    if error is not None:
-        raise error
-    return result
-
-
-def _claim(args: TrainingArguments, stack: ExitStack) -> str | None:
+def _claim(args: TrainingArguments, stack: ExitStack) -> None:
     output_dir = require_output_dir(args)
     is_new = not os.path.isdir(output_dir)
     lock = FileLock(os.path.join(output_dir, LOCK))
     try:
         try:
             os.makedirs(output_dir, exist_ok=True)
-            lock.acquire(timeout=0)
+            _acquire(lock, args)
         except (FileExistsError, FileNotFoundError):  # another run has just removed the folder, which was empty
             os.makedirs(output_dir, exist_ok=True)
-            lock.acquire(timeout=0)
+            _acquire(lock, args)
         if is_new:
             stack.callback(_remove_if_empty, output_dir)
     except Timeout:
@@ -104,7 +101,23 @@ def _claim(args: TrainingArguments, stack: ExitStack) -> str | None:
         ) from None
     stack.callback(lock.release)
     stack.callback(_remove_lock, lock.lock_file)  # while it is still held
-    return choose_checkpoint(args)
+
+
+def _acquire(lock: BaseFileLock, args: TrainingArguments) -> None:
+    """Acquire the lock. A run that nobody watches waits for `SECONDS_FOR_LOCK`; others fail at once.
+
+    What is left of a killed run may still hold the lock when its launcher starts it again: the killed process's own
+    children, or a dead machine's lock on a network file system.
+    """
+    is_restarted = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)) > 0
+    if not is_restarted and str(args.resume_from_checkpoint).lower() != "auto":
+        lock.acquire(timeout=0)
+        return
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        logger.warning(f"{args.output_dir} is still in use. Waiting for at most {SECONDS_FOR_LOCK:.0f} seconds.")
+        lock.acquire(timeout=SECONDS_FOR_LOCK, poll_interval=0.2)
 
 
 def _remove_lock(file: str) -> None:
