@@ -162,11 +162,9 @@ def evaluate_and_select_weights(trainer: Trainer, num_checkpoints: int) -> dict:
     if len(folders) < 2:
         return {**trained, "weights": "trained"}
     model: Any = trainer.model  # None only before the training
-    is_sharded = has_shards(folders[0])
-    options = StateDictOptions(full_state_dict=not is_sharded)
-    state: dict[str, Any] = get_model_state_dict(model, options=options)
+    state: dict[str, Any] = get_model_state_dict(model)  # under FSDP2, this process's part of each weight
     before = {name: tensor.clone() for name, tensor in state.items()}
-    load_weights(model, average_checkpoints(folders, before if is_sharded else None))
+    load_weights(model, average_checkpoints(folders, before if has_shards(folders[0]) else None))
     averaged = _evaluate(trainer)
     before_loss, loss = trained["eval_loss"], averaged["eval_loss"]
     logger.info(f"eval_loss: {before_loss:.4f}; averaged over {len(folders)} checkpoints {loss:.4f}")
