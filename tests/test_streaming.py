@@ -200,6 +200,20 @@ def test_a_trainer_resumes_to_the_bit_without_reading_again(make_stream, tokeniz
         resumed.train(resume_from_checkpoint=str(tmp_path / "whole" / "checkpoint-5"))
 
 
+def test_a_data_loaders_worker_reports_a_fault_in_a_line(make_stream, tokenizer, tmp_path):
+    args = TrainingArguments(
+        output_dir=str(tmp_path / "run"), use_cpu=True, max_steps=30, per_device_train_batch_size=2,
+        dataloader_num_workers=1, remove_unused_columns=False, disable_tqdm=True, dataloader_pin_memory=False,
+        save_strategy="no", report_to="none",
+    )  # fmt: skip
+    trainer = LanguageModelTrainer(
+        model=make_gpt(vocab_size=len(tokenizer)), args=args, train_dataset=make_stream([TEXTS[:20], [{"text": " "}]]),
+        data_collator=PackedTextsCollator(tokenizer, 16), processing_class=tokenizer,
+    )  # fmt: skip
+    with pytest.raises(UserError, match=r"^train, shard 1, from text 0 on has 1 of 1 rows with no text .*$"):
+        trainer.train()
+
+
 def test_faults_in_a_stream_are_named(make_stream, tmp_path):
     stream = make_stream([TEXTS[:5], [{"text": "a"}, {"text": " "}]])
     with pytest.raises(

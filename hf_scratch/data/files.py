@@ -42,7 +42,7 @@ def load_files(files: dict[str, str], cache_dir: str | None = None) -> DatasetDi
             raise ValueError(f"`{split}_file` ({file}): {fault}.")
     splits = DatasetDict()
     for split, file in files.items():
-        with _quiet():
+        with quiet_datasets():
             try:
                 # One by one, so that a file of dates shows as such: see `_find_rewritten_column`.
                 splits[split] = load_dataset("json", data_files={split: file}, split=split, cache_dir=cache_dir)
@@ -89,7 +89,7 @@ def load_folder(folder: str, config_name: str | None = None, cache_dir: str | No
     for path in paths:
         if fault := find_first_fault(path, path in json_paths):
             raise ValueError(f"`dataset_name` ({folder}), {path.relative_to(folder)}: {fault}.")
-    with _quiet():
+    with quiet_datasets():
         try:
             splits = load_dataset(folder, config_name, cache_dir=cache_dir)
         except Exception as error:  # of whatever library reads the files
@@ -128,7 +128,7 @@ def _find_rewritten_column(path: Path, features: Features, cache_dir: str | None
 
 
 @contextmanager
-def _quiet() -> Generator[None]:
+def quiet_datasets() -> Generator[None]:
     """Suppress the library's own log of what it cannot read."""
     verbosity = datasets.logging.get_verbosity()
     datasets.logging.set_verbosity(datasets.logging.CRITICAL)

@@ -19,7 +19,7 @@ from datasets.distributed import split_dataset_by_node
 
 from ..errors import UserError, describe
 from ..loading import find_folder
-from .files import check_file, load_files
+from .files import check_file, load_files, quiet_datasets
 from .loading import load_splits, take_first
 from .sampling import TokenBudgetBatchSampler
 from .texts import TEXTS_AT_ONCE
@@ -171,7 +171,8 @@ class RowStream(torch.utils.data.IterableDataset):
         tables = rows.with_format("arrow").iter(TEXTS_AT_ONCE)
         while True:
             try:
-                table = next(tables, None)
+                with quiet_datasets():
+                    table = next(tables, None)
             except Exception as error:  # of whatever library reads the data
                 place = f"shard {number} of {self.name} cannot be read after text {begin:,}"
                 raise UserError(f"{place}: {describe(error)}") from error

@@ -136,7 +136,10 @@ class StreamingTrainerMixin(ResumableTrainerMixin):
 
     def get_batch_samples(self, epoch_iterator, num_batches, device):
         """As stock, and note the positions after the batches."""
-        batches, num_items = super().get_batch_samples(epoch_iterator, num_batches, device)
+        try:
+            batches, num_items = super().get_batch_samples(epoch_iterator, num_batches, device)
+        except UserError as error:  # to a worker's error, torch adds the worker's trace
+            raise UserError(str(error).strip().rpartition(f"{UserError.__name__}: ")[2]) from error
         for batch in batches:
             if (position := batch.pop(POSITION, None)) is not None:
                 self.positions.pop(position["reader"])
