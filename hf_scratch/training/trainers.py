@@ -9,7 +9,7 @@ from typing import Any
 import datasets
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, RandomSampler, Sampler, SequentialSampler
+from torch.utils.data import DataLoader, RandomSampler
 from transformers import Seq2SeqTrainer, Trainer
 from transformers.trainer_pt_utils import LengthGroupedSampler
 from transformers.trainer_utils import seed_worker
@@ -83,13 +83,11 @@ class ScratchTrainerMixin(StreamingTrainerMixin, ShardedTrainerMixin):
             return None
         parts = args.gradient_accumulation_steps * args.world_size
         rows_per_update = self._train_batch_size * parts
-        if args.train_sampling_strategy == "sequential":
-            order: Sampler[int] = SequentialSampler(rows)
-        elif args.train_sampling_strategy == "group_by_length":
-            grouped = LengthGroupedSampler(rows_per_update, lengths=self.row_lengths().tolist())
-            order = SeededSampler(grouped, data_seed(args))
-        else:
-            order = SeededSampler(RandomSampler(rows), data_seed(args))
+        order: Any = self._get_train_sampler()
+        if args.train_sampling_strategy == "group_by_length":  # Trainer's groups depend on the number of processes
+            order = LengthGroupedSampler(rows_per_update, lengths=self.row_lengths().tolist())
+        if isinstance(order, LengthGroupedSampler | RandomSampler):
+            order = SeededSampler(order, data_seed(args))
         sampler = RowBatchSampler(order, rows_per_update, parts, args.dataloader_drop_last)
         if not len(sampler):
             raise ValueError(
