@@ -9,17 +9,20 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 import torch
+from filelock import FileLock
 from safetensors.torch import save_file
 from test_training import make_trainer  # noqa: F401  a fixture
 from transformers import EarlyStoppingCallback, Seq2SeqTrainingArguments, TrainerCallback
 
 from hf_scratch.errors import UserError
 from hf_scratch.manifest import MANIFEST, DamagedFolderError, check_manifest, write_manifest
+from hf_scratch.training import runs
 from hf_scratch.training.averaging import check_average, save_final_model
 from hf_scratch.training.callbacks import StopOnSignal
 from hf_scratch.training.checkpoint_choice import choose_checkpoint
@@ -161,7 +164,8 @@ def test_another_number_of_processes_needs_the_same_rows_per_update(tmp_path):
         choose_checkpoint(arguments(tmp_path / "older", "last"))
 
 
-def test_a_folder_is_one_runs_at_a_time(tmp_path):
+def test_a_folder_is_one_runs_at_a_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(runs, "SECONDS_FOR_LOCK", 0.1)
     out = tmp_path / "run"
     with open_run(arguments(out)) as checkpoint:
         assert checkpoint is None
@@ -199,6 +203,18 @@ def test_a_lock_ends_with_its_process(tmp_path):
         holder.wait()
         with open_run(arguments(tmp_path)) as checkpoint:
             assert checkpoint is None
+
+
+@pytest.mark.parametrize(("wanted", "restarts"), [("auto", "0"), ("last", "1")])
+def test_an_unattended_run_waits_for_what_is_left_of_a_killed_one(wanted, restarts, tmp_path, monkeypatch, caplog):
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", restarts)
+    checkpoint = make_checkpoint(tmp_path, 2)
+    lock = FileLock(tmp_path / runs.LOCK, thread_local=False)
+    lock.acquire()
+    threading.Timer(0.5, lock.release).start()
+    with open_run(arguments(tmp_path, wanted)) as found:
+        assert found == str(checkpoint)
+    assert f"{tmp_path} is still in use. Waiting for at most 120 seconds." in caplog.text
 
 
 def test_an_error_of_the_main_process_is_everyones():
