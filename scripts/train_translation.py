@@ -80,11 +80,11 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
     for name, rows in encoded.items():
         advice = "Lower `max_source_length` and `max_target_length`, or raise `max_position_embeddings`."
         check_lengths(read_numbers(rows, "length"), longest, f"pairs of {describe_split(data_args, name)}", advice)
-    is_unknown = data_args.bpe_dropout or data_args.streaming  # how long the training sentences will be
-    if is_unknown and longest is not None and max(limits) > longest:
+    option = "bpe_dropout" if data_args.bpe_dropout else "streaming"  # with it, the training lengths are unknown
+    if getattr(data_args, option) and longest is not None and max(limits) > longest:
         raise ValueError(
-            "With `bpe_dropout` or `streaming`, sentences have up to `max_source_length` and `max_target_length` "
-            f"tokens ({limits[0]} and {limits[1]}), but the model has {longest} positions. Lower the former, or raise "
+            f"With `{option}`, sentences have up to `max_source_length` and `max_target_length` tokens "
+            f"({limits[0]} and {limits[1]}), but the model has {longest} positions. Lower the former, or raise "
             "`max_position_embeddings`."
         )
     if longest is not None and (args.generation_max_length or 0) > longest:
