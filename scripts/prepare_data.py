@@ -40,6 +40,8 @@ def main():
     data_class = TranslationArguments if is_translation else LanguageModelArguments
     training_class = Seq2SeqTrainingArguments if is_translation else TrainingArguments
     (model_args, data_args, args), _ = parse_arguments(ModelArguments, data_class, training_class)
+    if data_args.streaming:
+        raise ValueError("`streaming` reads the data without preparing them. Leave it out to prepare them.")
     prepare_arguments(args)
     output_dir = require_output_dir(args)
     check_output_dir(output_dir)

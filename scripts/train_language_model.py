@@ -89,7 +89,8 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
         max_length=model.config.max_position_embeddings,
         do_sample=True,
     )
-    logger.info(f"{model.num_parameters():,} parameters, {len(tokenizer)} tokens, {len(data.rows['train']):,} rows")
+    rows = "a stream" if data.stream is not None else f"{len(data.rows['train']):,} rows"
+    logger.info(f"{model.num_parameters():,} parameters, {len(tokenizer)} tokens, {rows}")
 
     collator = PackedTextsCollator(tokenizer, block_size, data_args.attend_across_texts)
     args.remove_unused_columns = False  # the collator reads what the model does not
@@ -98,7 +99,7 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
     trainer = LanguageModelTrainer(
         model=model,
         args=args,
-        train_dataset=data.rows["train"],
+        train_dataset=data.train_rows,
         eval_dataset=data.rows.get("validation"),
         data_collator=collator,
         processing_class=tokenizer,

@@ -80,10 +80,11 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
     for name, rows in encoded.items():
         advice = "Lower `max_source_length` and `max_target_length`, or raise `max_position_embeddings`."
         check_lengths(read_numbers(rows, "length"), longest, f"pairs of {describe_split(data_args, name)}", advice)
-    if data_args.bpe_dropout and longest is not None and max(limits) > longest:
+    is_unknown = data_args.bpe_dropout or data_args.streaming  # how long the training sentences will be
+    if is_unknown and longest is not None and max(limits) > longest:
         raise ValueError(
-            "With `bpe_dropout`, sentences have up to `max_source_length` and `max_target_length` tokens "
-            f"({limits[0]} and {limits[1]}), but the model has {longest} positions. Lower the former, or raise "
+            "With `bpe_dropout` or `streaming`, sentences have up to `max_source_length` and `max_target_length` "
+            f"tokens ({limits[0]} and {limits[1]}), but the model has {longest} positions. Lower the former, or raise "
             "`max_position_embeddings`."
         )
     if longest is not None and (args.generation_max_length or 0) > longest:
@@ -109,7 +110,8 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
         early_stopping=data_args.num_beams > 1,
     )
     sizes = " and ".join(str(size) for size in dict.fromkeys((len(tokenizer), target_size(tokenizer))))
-    logger.info(f"{model.num_parameters():,} parameters, {sizes} tokens, {len(encoded['train']):,} pairs")
+    rows = "a stream" if data.stream is not None else f"{len(encoded['train']):,} pairs"
+    logger.info(f"{model.num_parameters():,} parameters, {sizes} tokens, {rows}")
 
     def compute_metrics(prediction) -> dict[str, float]:
         ids = np.where(prediction.predictions < 0, tokenizer.pad_token_id, prediction.predictions)
@@ -119,7 +121,7 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
         matches = [hypothesis == reference for hypothesis, reference in zip(hypotheses, references, strict=True)]
         return {metric: result[score], "exact_match": float(np.mean(matches))}
 
-    train_dataset = encoded["train"]
+    train_dataset = data.train_rows
     if data_args.bpe_dropout:
         train_dataset = PairsWithBPEDropout(pairs["train"], train_dataset, tokenizer, data_args.bpe_dropout, *limits)
     trainer = TranslationTrainer(

@@ -29,6 +29,7 @@ def compute_blocks() -> dict[str, dict[str, str]]:
         "scripts/benchmark/README.md": {
             "benchmark": tables.format_benchmark(reports),
             "growth": tables.format_all_growth(reports),
+            "scale": tables.format_all_scale(tables.read_reports(tables.SCALE_RESULTS)),
         },
     }
 

@@ -4,7 +4,6 @@
 import codecs
 import gzip
 import json
-import os
 import re
 import zlib
 from collections.abc import Generator
@@ -36,20 +35,14 @@ def load_files(files: dict[str, str], cache_dir: str | None = None) -> DatasetDi
         ValueError: a file is empty, not UTF-8 or not JSON. The message names the first line at fault.
         FileNotFoundError: a file does not exist.
     """
-    files = {split: os.path.expanduser(file) for split, file in files.items()}
+    files = {split: check_file(split, file) for split, file in files.items()}
     for split, file in files.items():
         path = Path(file)
-        if path.is_dir():
-            raise ValueError(f"`{split}_file` is {file!r}, which is a folder: give it as `dataset_name`.")
-        if not path.is_file():
-            raise FileNotFoundError(f"`{split}_file` is {file!r}, but there is no such file.")
-        if path.stat().st_size == 0:
-            raise ValueError(f"`{split}_file` ({file}) is empty.")
         if fault := find_first_fault(path):
             raise ValueError(f"`{split}_file` ({file}): {fault}.")
     splits = DatasetDict()
     for split, file in files.items():
-        with _quiet():
+        with quiet_datasets():
             try:
                 # One by one, so that a file of dates shows as such: see `_find_rewritten_column`.
                 splits[split] = load_dataset("json", data_files={split: file}, split=split, cache_dir=cache_dir)
@@ -57,6 +50,26 @@ def load_files(files: dict[str, str], cache_dir: str | None = None) -> DatasetDi
                 fault = find_fault(Path(file)) or _explain(error, [Path(file)])
                 raise ValueError(f"`{split}_file` ({file}): {fault.rstrip('.')}.") from error
     return splits
+
+
+def check_file(split: str, file: str) -> str:
+    """Check that the file of a split exists and is not empty.
+
+    Returns:
+        Its path, in which "~" no longer stands for the home folder.
+
+    Raises:
+        ValueError: it is empty, or a folder.
+        FileNotFoundError: it does not exist.
+    """
+    path = Path(file).expanduser()
+    if path.is_dir():
+        raise ValueError(f"`{split}_file` is {str(path)!r}, which is a folder: give it as `dataset_name`.")
+    if not path.is_file():
+        raise FileNotFoundError(f"`{split}_file` is {str(path)!r}, but there is no such file.")
+    if path.stat().st_size == 0:
+        raise ValueError(f"`{split}_file` ({path}) is empty.")
+    return str(path)
 
 
 def load_folder(folder: str, config_name: str | None = None, cache_dir: str | None = None) -> DatasetDict:
@@ -76,7 +89,7 @@ def load_folder(folder: str, config_name: str | None = None, cache_dir: str | No
     for path in paths:
         if fault := find_first_fault(path, path in json_paths):
             raise ValueError(f"`dataset_name` ({folder}), {path.relative_to(folder)}: {fault}.")
-    with _quiet():
+    with quiet_datasets():
         try:
             splits = load_dataset(folder, config_name, cache_dir=cache_dir)
         except Exception as error:  # of whatever library reads the files
@@ -115,7 +128,7 @@ def _find_rewritten_column(path: Path, features: Features, cache_dir: str | None
 
 
 @contextmanager
-def _quiet() -> Generator[None]:
+def quiet_datasets() -> Generator[None]:
     """Suppress the library's own log of what it cannot read."""
     verbosity = datasets.logging.get_verbosity()
     datasets.logging.set_verbosity(datasets.logging.CRITICAL)

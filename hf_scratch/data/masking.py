@@ -14,6 +14,34 @@ from .columns import count_processes, id_type, make_lists
 from .texts import encode_texts, end_id
 
 
+class TextSplitter:
+    """Tokenises a batch of texts into rows: see `split_texts`.
+
+    Args:
+        tokenizer: encodes a text as `<s> text`.
+        block_size: tokens per row at most.
+
+    Attributes:
+        features: of the rows.
+
+    Raises:
+        ValueError: the tokenizer has no token that ends a text.
+    """
+
+    def __init__(self, tokenizer, block_size: int):
+        self.tokenizer, self.block_size, self.end_id = tokenizer, block_size, end_id(tokenizer)
+        self.features = Features({"input_ids": List(id_type(tokenizer))})
+
+    def __call__(self, batch: dict) -> pa.Table:
+        """Return the rows of a batch of texts."""
+        rows, size = [], self.block_size
+        for ids in encode_texts(self.tokenizer, batch["text"]):
+            ids = [*ids, self.end_id]
+            rows += [ids[begin : begin + size] for begin in range(0, len(ids), size)]
+        lists = make_lists(rows, self.features["input_ids"].feature)
+        return pa.table({"input_ids": lists}, schema=self.features.arrow_schema)
+
+
 def split_texts(
     texts: Dataset,
     tokenizer,
@@ -40,20 +68,11 @@ def split_texts(
     Raises:
         ValueError: the tokenizer has no token that ends a text.
     """
-    last, ids_type = end_id(tokenizer), id_type(tokenizer)
-    features = Features({"input_ids": List(ids_type)})
-
-    def split(batch: dict) -> pa.Table:
-        rows = []
-        for ids in encode_texts(tokenizer, batch["text"]):
-            ids = [*ids, last]
-            rows += [ids[begin : begin + block_size] for begin in range(0, len(ids), block_size)]
-        return pa.table({"input_ids": make_lists(rows, ids_type)}, schema=features.arrow_schema)
-
+    split = TextSplitter(tokenizer, block_size)
     return texts.map(
         split,
         batched=True,
-        features=features,
+        features=split.features,
         cache_file_name=cache_file_name,
         remove_columns=texts.column_names,
         num_proc=count_processes(num_proc, len(texts)),

@@ -53,6 +53,44 @@ def take_pairs(rows: Dataset, source_lang: str, target_lang: str, name: str = "t
     return rows.select_columns(columns).rename_columns(dict(zip(columns, ("source", "target"), strict=True)))
 
 
+class PairEncoder:
+    """Tokenises a batch of pairs: see `tokenize_pairs`.
+
+    Args:
+        tokenizer: appends the end token.
+        max_source_length: tokens of a source at most, the end token included.
+        max_target_length: tokens of a target at most, the end token included.
+
+    Attributes:
+        features: of the rows.
+    """
+
+    def __init__(self, tokenizer, max_source_length: int, max_target_length: int):
+        self.tokenizer = tokenizer
+        self.max_source_length, self.max_target_length = max_source_length, max_target_length
+        self.ids = id_type(tokenizer)
+        self.features = Features({"input_ids": List(self.ids), "labels": List(self.ids), "length": Value("int32"),
+                                  "source_cut": Value("bool"), "target_cut": Value("bool")})  # fmt: skip
+
+    def __call__(self, batch: dict) -> pa.Table:
+        """Return the rows of a batch of pairs."""
+        tokenizer, limits = self.tokenizer, (self.max_source_length, self.max_target_length)
+        encoded: dict[str, Any] = _encode_pairs(batch, tokenizer, *limits)
+        sides = zip(encoded["input_ids"], encoded["labels"], strict=True)
+        encoded["length"] = [max(len(source), len(target)) for source, target in sides]
+        for side, column, limit in (("source", "input_ids", limits[0]), ("target", "labels", limits[1])):
+            # A side exactly at the limit may or may not have been cut.
+            full = [i for i, ids in enumerate(encoded[column]) if len(ids) >= limit]
+            texts = [batch[side][i] for i in full]
+            rows = (
+                (tokenizer(texts, verbose=False) if side == "source" else tokenizer(text_target=texts)) if full else {}
+            )
+            cut = {i for i, ids in zip(full, rows.get("input_ids", []), strict=True) if len(ids) > limit}
+            encoded[f"{side}_cut"] = [i in cut for i in range(len(batch[side]))]
+        lists = {column: make_lists(encoded[column], self.ids) for column in ("input_ids", "labels")}
+        return pa.table(encoded | lists, schema=self.features.arrow_schema)
+
+
 def tokenize_pairs(
     pairs: Dataset,
     tokenizer,
@@ -77,33 +115,11 @@ def tokenize_pairs(
         Rows of `input_ids` and `labels` (lists of ints, of two bytes each where the vocabulary allows), `length`
         (tokens of the longer side), and `source_cut` and `target_cut` (whether the side was cut).
     """
-    ids = id_type(tokenizer)
-    features = Features({"input_ids": List(ids), "labels": List(ids), "length": Value("int32"),
-                         "source_cut": Value("bool"), "target_cut": Value("bool")})  # fmt: skip
-
-    def encode(batch: dict) -> pa.Table:
-        encoded: dict[str, Any] = _encode_pairs(batch, tokenizer, max_source_length, max_target_length)
-        sides = zip(encoded["input_ids"], encoded["labels"], strict=True)
-        encoded["length"] = [max(len(source), len(target)) for source, target in sides]
-        for side, column, limit in (
-            ("source", "input_ids", max_source_length),
-            ("target", "labels", max_target_length),
-        ):
-            # A side exactly at the limit may or may not have been cut.
-            full = [i for i, ids in enumerate(encoded[column]) if len(ids) >= limit]
-            texts = [batch[side][i] for i in full]
-            rows = (
-                (tokenizer(texts, verbose=False) if side == "source" else tokenizer(text_target=texts)) if full else {}
-            )
-            cut = {i for i, ids in zip(full, rows.get("input_ids", []), strict=True) if len(ids) > limit}
-            encoded[f"{side}_cut"] = [i in cut for i in range(len(batch[side]))]
-        lists = {column: make_lists(encoded[column], ids) for column in ("input_ids", "labels")}
-        return pa.table(encoded | lists, schema=features.arrow_schema)
-
+    encode = PairEncoder(tokenizer, max_source_length, max_target_length)
     return pairs.map(
         encode,
         batched=True,
-        features=features,
+        features=encode.features,
         cache_file_name=cache_file_name,
         remove_columns=pairs.column_names,
         num_proc=count_processes(num_proc, len(pairs)),

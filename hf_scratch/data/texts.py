@@ -10,6 +10,8 @@ from datasets import Dataset, Features, List, Value
 
 from .columns import check_texts, count_processes, id_type, make_lists
 
+TEXTS_AT_ONCE = 1000  # that are packed end to end
+
 
 def take_texts(
     rows: Dataset, text_column: str = "text", name: str = "the data", prompt_column: str | None = None
@@ -73,6 +75,51 @@ def check_padding(tokenizer) -> None:
         raise ValueError("The tokenizer has no padding token, which fills rows up. Set its `pad_token`.")
 
 
+class TextPacker:
+    """Packs a batch of texts into rows: see `pack_texts`.
+
+    Args:
+        tokenizer: encodes a text as `<s> text`.
+        block_size: tokens per row.
+        has_prompts: whether the texts have prompts, which are not predicted.
+
+    Attributes:
+        features: of the rows.
+
+    Raises:
+        ValueError: `block_size` is below 2, or the tokenizer has no padding token or none that ends a text.
+    """
+
+    def __init__(self, tokenizer, block_size: int, has_prompts: bool = False):
+        if block_size < 2:
+            raise ValueError(f"`block_size` must be at least 2, got {block_size}.")
+        check_padding(tokenizer)
+        self.tokenizer, self.block_size, self.end_id = tokenizer, block_size, end_id(tokenizer)
+        self.types = {"input_ids": id_type(tokenizer)}
+        if has_prompts:
+            self.types["is_predicted"] = Value("bool")
+        self.features = Features({column: List(item) for column, item in self.types.items()})
+
+    def __call__(self, batch: dict) -> pa.Table:
+        """Return the rows of a batch of texts. Their last row is shorter."""
+        # texts may be longer than a row: no warning
+        prompts = encode_texts(self.tokenizer, batch.get("prompt", batch["text"]))
+        answers = [[]] * len(prompts)
+        if "prompt" in batch:
+            answers = self.tokenizer(batch["answer"], add_special_tokens=False, verbose=False)["input_ids"]
+        ids = [[*row, *answer, self.end_id] for row, answer in zip(prompts, answers, strict=True)]
+        streams = {"input_ids": list(chain.from_iterable(ids))}
+        if "prompt" in batch:
+            counts = zip(map(len, prompts), map(len, ids), strict=True)
+            streams["is_predicted"] = [i >= prompt for prompt, all_ids in counts for i in range(all_ids)]
+        begins = range(0, max(len(streams["input_ids"]) - 1, 1), self.block_size - 1)
+        rows = {
+            column: make_lists([stream[begin : begin + self.block_size] for begin in begins], self.types[column])
+            for column, stream in streams.items()
+        }
+        return pa.table(rows, schema=self.features.arrow_schema)
+
+
 def pack_texts(
     texts: Dataset,
     tokenizer,
@@ -102,33 +149,8 @@ def pack_texts(
     Raises:
         ValueError: `block_size` is below 2, or the tokenizer has no padding token or none that ends a text.
     """
-    if block_size < 2:
-        raise ValueError(f"`block_size` must be at least 2, got {block_size}.")
-    check_padding(tokenizer)
-    last, types = end_id(tokenizer), {"input_ids": id_type(tokenizer)}
-    if "prompt" in texts.column_names:
-        types["is_predicted"] = Value("bool")
-    features = Features({column: List(item) for column, item in types.items()})
-
-    def pack(batch: dict) -> pa.Table:
-        # texts may be longer than a row: no warning
-        prompts = encode_texts(tokenizer, batch.get("prompt", batch["text"]))
-        answers = [[]] * len(prompts)
-        if "prompt" in batch:
-            answers = tokenizer(batch["answer"], add_special_tokens=False, verbose=False)["input_ids"]
-        ids = [[*row, *answer, last] for row, answer in zip(prompts, answers, strict=True)]
-        streams = {"input_ids": list(chain.from_iterable(ids))}
-        if "prompt" in batch:
-            counts = zip(map(len, prompts), map(len, ids), strict=True)
-            streams["is_predicted"] = [i >= prompt for prompt, all_ids in counts for i in range(all_ids)]
-        begins = range(0, max(len(streams["input_ids"]) - 1, 1), block_size - 1)
-        rows = {
-            column: make_lists([stream[begin : begin + block_size] for begin in begins], types[column])
-            for column, stream in streams.items()
-        }
-        return pa.table(rows, schema=features.arrow_schema)
-
-    size, options = 1000, {"batched": True, "features": features, "cache_file_name": cache_file_name}
+    pack = TextPacker(tokenizer, block_size, "prompt" in texts.column_names)
+    size, options = TEXTS_AT_ONCE, {"batched": True, "features": pack.features, "cache_file_name": cache_file_name}
     options["desc"] = f"{name}: packing"
     processes = count_processes(num_proc, len(texts))
     if processes is None:

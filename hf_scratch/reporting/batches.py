@@ -89,7 +89,8 @@ def format_training_batch(trainer: Any) -> str:
         trainer: a Trainer with a tokenizer. Its own data loader makes the batch, and its model moves to the CPU.
     """
     model, tokenizer = trainer.model.cpu(), trainer.processing_class
-    batch = {name: tensor.cpu() for name, tensor in next(iter(trainer.get_train_dataloader())).items()}
+    batch = next(iter(trainer.get_train_dataloader()))
+    batch = {name: tensor.cpu() for name, tensor in batch.items() if torch.is_tensor(tensor)}
     return format_batch(model, batch, lambda token: tokenizer.decode([token]))
 
 

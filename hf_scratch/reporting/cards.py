@@ -76,6 +76,8 @@ def format_updates(record: Record) -> str:
     """For example "10,000 (84.0 epochs)", or "4,320 (stopped)" for a run that was interrupted."""
     if record.get("stopped") == INTERRUPTED:
         return f"{record['updates']:,} (stopped)"
+    if record["epochs"] is None:
+        return f"{record['updates']:,}"
     return f"{record['updates']:,} ({record['epochs']:.1f} epochs)"
 
 

@@ -106,7 +106,7 @@ def build_record(
         "parameters": trainer.accelerator.unwrap_model(trainer.model).num_parameters(),
         "data": public_name(data_args.dataset_name or data_args.train_file),
         "updates": state.global_step,
-        "epochs": state.epoch,
+        "epochs": None if getattr(data_args, "streaming", False) else state.epoch,
         "input_tokens": state.num_input_tokens_seen,
         "minutes": minutes,
         "seed": args.seed,

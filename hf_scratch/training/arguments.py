@@ -162,6 +162,17 @@ class DataArguments:
     preprocessing_num_workers: int | None = field(
         default=None, metadata={"help": "Processes that tokenise. Default: all cores."}
     )
+    streaming: bool = field(
+        default=False,
+        metadata={"help": "Read the training data while they are used, without a copy on the disk. Needs max_steps."},
+    )
+    shuffle_buffer_size: int = field(
+        default=10_000,
+        metadata={
+            "help": "Rows of a stream that are shuffled together: rows further apart never meet. 0: rows and files "
+            "keep their order."
+        },
+    )
     global_batch_size: int | None = field(
         default=None,
         metadata={
@@ -189,7 +200,7 @@ class DataArguments:
     def __post_init__(self):
         check_at_least(self, 1, "max_train_samples", "max_eval_samples", "max_predict_samples")
         check_at_least(self, 1, "preprocessing_num_workers", "early_stopping_patience", "global_batch_size")
-        check_at_least(self, 0, "average_checkpoints", "r_drop_alpha")
+        check_at_least(self, 0, "average_checkpoints", "r_drop_alpha", "shuffle_buffer_size")
         if self.max_minutes is not None and not self.max_minutes > 0:
             raise ValueError(f"`max_minutes` must be above 0, got {self.max_minutes}.")
 

@@ -175,6 +175,11 @@ def _check_same_rows(checkpoint: Path, facts: dict, args: TrainingArguments) -> 
             f"{rows_now} ({now}): it would go on at other rows. Set `global_batch_size` to {rows_saved}; or start a "
             "new run with `--model_name_or_path` and the path of the checkpoint."
         )
+    if saved != now and facts.get("shuffle_buffer_size") is not None and not args.ignore_data_skip:
+        raise UserError(
+            f"{checkpoint} was saved by {saved} processes, and this run has {now}: each process reads its own part of "
+            f"the stream. Resume on {saved} processes."
+        )
     if saved != now:
         logger.warning(
             f"{checkpoint} was saved by {saved} processes and this run has {now}. Its updates see the same rows, but "

@@ -20,6 +20,7 @@ from .arguments import (
     share_global_batch,
 )
 from .restarts import meet_at_new_store
+from .streaming import check_streaming
 
 # arguments in which "~" stands for the home folder: a shell leaves `--output_dir=~/runs` as it is
 PATHS = ("model_name_or_path", "tokenizer_name", "cache_dir", "dataset_name", "train_file", "validation_file",
@@ -143,6 +144,7 @@ def start_training_command(
     (model_args, data_args, training_args), recipe = parse_arguments(
         ModelArguments, data_class, training_class, args=args
     )
+    check_streaming(data_args, training_args)
     prepare_arguments(training_args)
     set_seed(training_args.seed)
     fields = read_model_fields(model_args, config_class)

@@ -7,13 +7,14 @@ from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from datasets import Dataset, DatasetDict
 from transformers import PreTrainedTokenizerBase
 
 from ..data.columns import iterate_texts, sample_rows
 from ..data.loading import describe_split, load_from_arguments
-from ..data.masking import split_texts
-from ..data.pairs import take_pairs, tokenize_pairs
+from ..data.masking import TextSplitter, split_texts
+from ..data.pairs import PairEncoder, take_pairs, tokenize_pairs
 from ..data.preparation import (
     LIMITS,
     cache_folder,
@@ -25,7 +26,8 @@ from ..data.preparation import (
     make_once,
     save_prepared,
 )
-from ..data.texts import pack_texts, take_texts
+from ..data.streaming import RowStream, load_stream
+from ..data.texts import TextPacker, pack_texts, take_texts
 from ..errors import UserError
 from ..loading import check_same_vocabulary, load_tokenizer
 from ..tokenization import MASK, describe_unknown, train_tokenizer
@@ -39,7 +41,8 @@ class Preparation(ABC):
     """Tokenises the data of a training, once.
 
     The token ids are kept in the cache of datasets, in a folder whose name follows from the data, the tokenizer and
-    the options. A `dataset_name` that `prepare_data.py` has written is such a folder.
+    the options. A `dataset_name` that `prepare_data.py` has written is such a folder. With `streaming`, the training
+    data are not prepared, but read while they are used; the other splits are prepared.
 
     Args:
         model_args: the script's arguments.
@@ -48,7 +51,8 @@ class Preparation(ABC):
 
     Attributes:
         tokenizer: the training's tokenizer.
-        rows: the tokenised rows of "train" and, if there is one, "validation".
+        rows: the tokenised rows of "train", unless it is streamed, and of "validation", if there is one.
+        stream: the training rows of a stream, or None.
         texts: the texts of "validation" and "test"; of "train" too if the options need them.
     """
 
@@ -59,11 +63,18 @@ class Preparation(ABC):
     def __init__(self, model_args: ModelArguments, data_args, checkpoint: str | None = None):
         self.model_args, self.data_args, self.checkpoint = model_args, data_args, checkpoint
         self.raw: DatasetDict | None = None
+        self.stream: RowStream | None = None
 
     @property
     def splits(self) -> list[str]:
         """The names of the data's splits."""
-        return [str(name) for name in dict.fromkeys([*self.rows, *self.texts])]
+        streamed = ["train"] if self.stream is not None else []
+        return [str(name) for name in dict.fromkeys([*streamed, *self.rows, *self.texts])]
+
+    @property
+    def train_rows(self) -> Dataset | RowStream:
+        """The rows to train on."""
+        return self.rows["train"] if self.stream is None else self.stream
 
     @abstractmethod
     def options(self) -> dict[str, Any]:
@@ -76,6 +87,10 @@ class Preparation(ABC):
     @abstractmethod
     def encode(self, texts: Dataset, name: str, file: str | None = None) -> Dataset:
         """Make the rows of a split, in a file."""
+
+    @abstractmethod
+    def row_encoder(self) -> Callable[[dict], pa.Table]:
+        """Return a function that makes rows of a batch of texts, as `encode` does."""
 
     @abstractmethod
     def train_tokenizer(self, texts: Dataset) -> PreTrainedTokenizerBase:
@@ -107,16 +122,27 @@ class Preparation(ABC):
         name, cache = self.data_args.dataset_name, cache_folder(self.model_args.cache_dir)
         prepared = Path(name).expanduser() if is_prepared(name) else None
         source = {} if prepared else describe_source(self.data_args, self.model_args.cache_dir)
+        if self.data_args.streaming:
+            if prepared is not None:
+                raise UserError(f"`dataset_name` ({name}) has prepared data, which need no `streaming`. Leave it out.")
+            source["streaming"] = True
 
         def load_texts() -> DatasetDict:
             if self.raw is None:
-                splits = load_from_arguments(self.data_args, self.model_args.cache_dir)
-                check_splits([str(split) for split in splits])
+                if self.data_args.streaming:
+                    splits = self._open_stream()
+                else:
+                    splits = load_from_arguments(self.data_args, self.model_args.cache_dir)
+                check_splits([str(split) for split in splits] + ["train"] * (self.stream is not None))
                 names = {split: describe_split(self.data_args, str(split)) for split in splits}
                 self.raw = DatasetDict({split: self.take(rows, names[split]) for split, rows in splits.items()})
             return self.raw
 
+        if self.data_args.streaming:
+            load_texts()
         self.tokenizer = self.complete(self._choose_tokenizer(cache, prepared, source, load_texts))
+        if self.stream is not None:
+            self.stream.encode = self.row_encoder()
         options: dict[str, Any] = {**self.options(), "train_texts": self.needs_train_texts()}
         facts = {"options": options, "tokenizer_sha256": hash_tokenizer(self.tokenizer)}
 
@@ -146,6 +172,14 @@ class Preparation(ABC):
         for warning in found["warnings"]:
             logger.warning(warning)
 
+    def _open_stream(self) -> DatasetDict:
+        """Open the training data as a stream, and return the other splits."""
+        texts, splits = load_stream(self.data_args, self.model_args.cache_dir)
+        name = describe_split(self.data_args, "train")
+        self.stream = RowStream(texts, self.take, lambda texts: {}, self.data_args.shuffle_buffer_size, name)
+        self.stream.first_texts()  # now, for its errors
+        return splits
+
     def _choose_tokenizer(
         self, cache: Path, prepared: Path | None, source: dict[str, Any], load_texts: Callable[[], DatasetDict]
     ) -> PreTrainedTokenizerBase:
@@ -161,9 +195,13 @@ class Preparation(ABC):
         if path is None:
 
             def make(unfinished: Path) -> None:
-                texts = load_texts()["train"]
-                columns = [column for column in ("text", "source", "target") if column in texts.column_names]
-                sample = sample_rows(texts, columns, self.model_args.tokenizer_sample_mb)
+                megabytes = self.model_args.tokenizer_sample_mb
+                if self.stream is not None:
+                    sample = self.stream.first_texts(megabytes)
+                else:
+                    texts = load_texts()["train"]
+                    columns = [column for column in ("text", "source", "target") if column in texts.column_names]
+                    sample = sample_rows(texts, columns, megabytes)
                 self.train_tokenizer(sample).save_pretrained(unfinished)
 
             options = {option: getattr(self.model_args, option) for option in TOKENIZER_OPTIONS}
@@ -234,6 +272,13 @@ class TextPreparation(Preparation):
         make_rows = pack_texts if args.mlm_probability is None else split_texts
         return make_rows(texts, self.tokenizer, args.block_size, name, args.preprocessing_num_workers, file)
 
+    def row_encoder(self) -> Callable[[dict], pa.Table]:
+        """Return a function that packs or splits a batch of texts."""
+        args = self.data_args
+        if args.mlm_probability is not None:
+            return TextSplitter(self.tokenizer, args.block_size)
+        return TextPacker(self.tokenizer, args.block_size, args.prompt_column is not None)
+
     def describe_unknown(self, texts: Dataset, name: str) -> list[str]:
         """Say what of a split the tokenizer does not know."""
         return describe_unknown(self.tokenizer, iterate_texts(texts, "text"), name)
@@ -281,6 +326,10 @@ class PairPreparation(Preparation):
         """Tokenise pairs."""
         args, limits = self.data_args, (self.data_args.max_source_length, self.data_args.max_target_length)
         return tokenize_pairs(texts, self.tokenizer, *limits, name, args.preprocessing_num_workers, file)
+
+    def row_encoder(self) -> Callable[[dict], pa.Table]:
+        """Return a function that tokenises a batch of pairs."""
+        return PairEncoder(self.tokenizer, self.data_args.max_source_length, self.data_args.max_target_length)
 
     def describe_unknown(self, texts: Dataset, name: str) -> list[str]:
         """Say what of a split the tokenizer does not know."""

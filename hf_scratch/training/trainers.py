@@ -9,7 +9,7 @@ from typing import Any
 import datasets
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, RandomSampler, Sampler, SequentialSampler
+from torch.utils.data import DataLoader, RandomSampler
 from transformers import Seq2SeqTrainer, Trainer
 from transformers.trainer_pt_utils import LengthGroupedSampler
 from transformers.trainer_utils import seed_worker
@@ -26,16 +26,17 @@ from .arguments import data_seed
 from .callbacks import TrainingTime
 from .resuming import show_sampler
 from .sharding import ShardedTrainerMixin
+from .streaming import StreamingTrainerMixin
 
 
-class ScratchTrainerMixin(ShardedTrainerMixin):
+class ScratchTrainerMixin(StreamingTrainerMixin, ShardedTrainerMixin):
     """What both of our trainers add to transformers' trainers.
 
     - A training step computes no logits (`skip_logits`), smooths labels in the model, and adds R-Drop if
       `r_drop_alpha` is above 0.
     - An update sees the same rows on any number of processes, also at the end of an epoch, where stock trainers fill
       up the processes' last batches with other rows. `train_sampling_strategy="batch_rebalance"`, `dispatch_batches`,
-      `split_batches` and iterable datasets are stock.
+      `split_batches` and iterable datasets other than a `RowStream` are stock.
     - An evaluation reports the cross-entropy without label smoothing. Stock trainers smooth the evaluation labels too.
       It computes no logits either, unless they are what it predicts. On several processes its loss is that of one;
       with masking, it can differ in the last batches, because masks follow from a batch's rows.
@@ -82,13 +83,11 @@ class ScratchTrainerMixin(ShardedTrainerMixin):
             return None
         parts = args.gradient_accumulation_steps * args.world_size
         rows_per_update = self._train_batch_size * parts
-        if args.train_sampling_strategy == "sequential":
-            order: Sampler[int] = SequentialSampler(rows)
-        elif args.train_sampling_strategy == "group_by_length":
-            grouped = LengthGroupedSampler(rows_per_update, lengths=self.row_lengths().tolist())
-            order = SeededSampler(grouped, data_seed(args))
-        else:
-            order = SeededSampler(RandomSampler(rows), data_seed(args))
+        order: Any = self._get_train_sampler()
+        if args.train_sampling_strategy == "group_by_length":  # Trainer's groups depend on the number of processes
+            order = LengthGroupedSampler(rows_per_update, lengths=self.row_lengths().tolist())
+        if isinstance(order, LengthGroupedSampler | RandomSampler):
+            order = SeededSampler(order, data_seed(args))
         sampler = RowBatchSampler(order, rows_per_update, parts, args.dataloader_drop_last)
         if not len(sampler):
             raise ValueError(
@@ -227,7 +226,11 @@ class TranslationTrainer(ScratchTrainerMixin, Seq2SeqTrainer):
         self.max_tokens_per_update, self.max_tokens_per_batch = max_tokens_per_update, max_tokens_per_batch
         self.batch_sampler = None
         super().__init__(*args, **kwargs)
-        if max_tokens_per_update is not None or max_tokens_per_batch is not None:
+        if max_tokens_per_update is None and max_tokens_per_batch is None:
+            return
+        if self.stream is not None:
+            self.share_tokens(self.stream, max_tokens_per_update, max_tokens_per_batch)
+        else:
             self.batch_sampler = self._make_budget_sampler()
 
     def _make_budget_sampler(self) -> TokenBudgetBatchSampler:
@@ -277,8 +280,12 @@ class TranslationTrainer(ScratchTrainerMixin, Seq2SeqTrainer):
     def batch_facts(self) -> dict[str, int | str | None]:
         """As ResumableTrainerMixin's, with the budgets of tokens, which are None where batches are counted in rows."""
         facts = super().batch_facts()
-        if self.batch_sampler is None:
-            return facts | {"tokens_per_update": None}
         per_batch = self.max_tokens_per_batch if self.max_tokens_per_update is None else None
-        tokens = {"tokens_per_update": self.batch_sampler.max_tokens, "tokens_per_batch": per_batch}
+        if self.batch_sampler is not None:
+            tokens = {"tokens_per_update": self.batch_sampler.max_tokens, "tokens_per_batch": per_batch}
+        elif self.stream is not None and self.stream.max_tokens is not None:
+            steps = self.args.world_size * self.args.gradient_accumulation_steps
+            tokens = {"tokens_per_update": self.stream.max_tokens * steps, "tokens_per_batch": per_batch}
+        else:
+            return facts | {"tokens_per_update": None}
         return facts | tokens | {"rows_per_update": None}

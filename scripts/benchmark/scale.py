@@ -1,8 +1,8 @@
 #!/usr/bin/env python
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Measure how training commands start on large data, and what a second process brings: a table and scale.json.
+"""Measure the start of trainings on large data, the memory of evaluations, and the gain of a second process.
 
-python scripts/benchmark/scale.py [--output_dir runs/scale] [--only texts,sampler]
+python scripts/benchmark/scale.py [--output_dir runs/scale] [--only texts,sampler] [--write true]
 
 Each row is one or more whole processes on an idle machine, imports included. The data are invented: words of a fixed
 vocabulary, as often as Zipf's law says, in sentences about as long as TinyStories' and Multi30k's.
@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import psutil
 from machine import read_machine
-from tables import FOLDER, describe_machine, format_scale
+from tables import FOLDER, SCALE_RESULTS, describe_machine, file_name, format_scale, update_readmes
 
 from hf_scratch.data.columns import count_ids
 from hf_scratch.data.preparation import load_prepared
@@ -41,6 +41,7 @@ MEASURES = {  # name: the work, its target, the unit
     "token_bytes": ("disk for the packed rows, per token", 2, "bytes"),
     "pairs": ("1 million pairs: start to first update", 100, "s"),
     "sampler": ("batch sampler, 4 million pairs: init, len, one epoch's order", 1.5, "s"),
+    "evaluation_memory": ("evaluation memory, over one logits tensor of 32 x 512 x 16,000", 0.3, ""),
     "two_processes": ("2 processes of 1 thread against 1, tokens per second", 1.8, ""),
 }
 QUICK = {"max_steps": 1, "eval_strategy": "no", "save_strategy": "no", "use_cpu": "true"}
@@ -54,7 +55,7 @@ class ScaleArguments:
     only: str | None = field(default=None, metadata={"help": f"Some of the rows: {', '.join(MEASURES)}."})
     megabytes: int = field(default=200, metadata={"help": "Of text for the language model."})
     pairs: int = field(default=1_000_000, metadata={"help": "Pairs for the translator."})
-    write: bool = field(default=False, metadata={"help": "Keep the figures beside this file, and write the table."})
+    write: bool = field(default=False, metadata={"help": "Keep the figures in results/scale, and write the table."})
 
 
 def make_words(seed: int = 0, count: int = 30_000) -> tuple[list[str], list[float]]:
@@ -192,9 +193,17 @@ def measure_sampler(args: ScaleArguments, folder: Path) -> dict[str, float]:
     return {"sampler": time.perf_counter() - start}
 
 
+def measure_evaluation(args: ScaleArguments, folder: Path) -> dict[str, float]:
+    """Measure the larger of both evaluations' memory."""
+    command = [sys.executable, FOLDER / "evaluation_memory.py"]
+    report = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
+    ratios = [figures["over_one_logits_tensor"] for figures in report.values() if "over_one_logits_tensor" in figures]
+    return {"evaluation_memory": max(ratios)}
+
+
 def measure_two_processes(args: ScaleArguments, folder: Path) -> dict[str, float]:
-    """Train the recipe of the published storyteller for 40 updates on one process and on two."""
-    options = {**QUICK, "dataset_name": "embedded:stories", "max_steps": 40, "average_checkpoints": 0}
+    """Train the recipe tinystories_article for 60 updates on one process and on two."""
+    options = {**QUICK, "dataset_name": "embedded:stories", "max_steps": 60, "average_checkpoints": 0}
     options["load_best_model_at_end"] = "false"
     speeds = []
     for processes in (1, 2):
@@ -211,6 +220,7 @@ CASES: dict[Callable[[ScaleArguments, Path], dict[str, float]], tuple[str, ...]]
     measure_texts: ("texts", "texts_cpu", "texts_memory", "texts_again", "token_bytes"),
     measure_pairs: ("pairs",),
     measure_sampler: ("sampler",),
+    measure_evaluation: ("evaluation_memory",),
     measure_two_processes: ("two_processes",),
 }
 
@@ -222,6 +232,8 @@ def main():
     only = args.only.split(",") if args.only else list(MEASURES)
     if unknown := [name for name in only if name not in MEASURES]:
         raise UserError(f"`only` has {', '.join(unknown)}; the rows are {', '.join(MEASURES)}.")
+    if args.write and args.only:
+        raise UserError("`write` keeps the figures of one whole run: leave out `only`.")
     folder = Path(args.output_dir)
     folder.mkdir(parents=True, exist_ok=True)
     start, figures = time.perf_counter(), {}
@@ -236,7 +248,11 @@ def main():
                 {"name": name, "what": what, "target": target, "unit": unit, "figure": figures[name]}
             )
     report["machine"]["minutes"] = round((time.perf_counter() - start) / 60, 1)
-    (folder / "scale.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    text = json.dumps(report, indent=2) + "\n"
+    (folder / "scale.json").write_text(text, encoding="utf-8")
+    if args.write:
+        (SCALE_RESULTS / file_name(report["machine"])).write_text(text, encoding="utf-8")
+        update_readmes(write=True)
     print(f"{format_scale(report)}\n\n{describe_machine(report['machine'])}")
 
 

@@ -15,6 +15,7 @@ from hf_scratch.reporting.tables import format_table, update_blocks
 FOLDER = Path(__file__).parent
 ROOT = FOLDER.parents[1]
 RESULTS = FOLDER / "results"
+SCALE_RESULTS = RESULTS / "scale"  # of scale.py
 FORMATS = {
     "s": "{:.3f} s".format,
     "MiB": "{:,.0f} MiB".format,
@@ -36,6 +37,7 @@ def update_readmes(write: bool) -> list[bool | None]:
     """
     reports = read_reports()
     blocks = {"benchmark": format_benchmark(reports), "growth": format_all_growth(reports)}
+    blocks["scale"] = format_all_scale(read_reports(SCALE_RESULTS))
     return [
         update_blocks(FOLDER / "README.md", blocks, write),
         update_blocks(ROOT / "README.md", {"speed": format_speed(reports)}, write),
@@ -126,6 +128,12 @@ def format_scale(report: dict[str, Any]) -> str:
         figure = f"**{row['figure']:,.{digits}f}** {row['unit']}".strip()
         lines.append([f"`{row['name']}`: {row['what']}", figure, target])
     return format_table(["work", "measured", "to reach"], lines)
+
+
+def format_all_scale(reports: list[dict[str, Any]]) -> str:
+    """The table of scale.py for each machine."""
+    parts = [f"{format_scale(report)}\n\n{describe_machine(report['machine'])}" for report in reports]
+    return "\n\n".join(parts)
 
 
 def format_growth(points: list[dict[str, Any]]) -> str:

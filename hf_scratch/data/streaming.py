@@ -1,0 +1,300 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""Training data that are read while they are used: they are not copied to the disk.
+
+A stream has no end: pass follows pass. Its shards (for most data, files) are dealt to the processes, and become rows
+of token ids on the way. A position in the stream is a few numbers, at which another process can go on.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import Any, NamedTuple
+
+import datasets
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import torch
+from datasets import Dataset, DatasetDict, load_dataset
+from datasets.distributed import split_dataset_by_node
+
+from ..errors import UserError, describe
+from ..loading import find_folder
+from .files import check_file, load_files, quiet_datasets
+from .loading import load_splits, take_first
+from .sampling import TokenBudgetBatchSampler
+from .texts import TEXTS_AT_ONCE
+
+POSITION = "stream_position"  # the key of a batch's position, beside its tensors
+
+
+class Row(NamedTuple):
+    """A row of a table, and where it comes from: its reader's n-th shard, and the texts before its batch of texts."""
+
+    table: pa.Table
+    row: int
+    shard: int
+    text: int
+    number_of_pass: int
+
+    def read(self) -> dict[str, Any]:
+        """Return the row's columns."""
+        return self.table.slice(self.row, 1).to_pylist()[0]
+
+
+class RowStream(torch.utils.data.IterableDataset):
+    """An endless stream of training rows.
+
+    The shards of all passes are one sequence, which is dealt in turns to the readers: each process, or each worker of
+    its data loader. Where there are fewer shards than readers, each reader reads all shards and takes every n-th text.
+    All readers go on for ever, so that no process waits for another at the end of a pass.
+
+    Rows are shuffled in blocks: `buffer_size` rows of a pass are dealt in random order, while the next block is read.
+    So a position is that of a block's first row, and the number of rows that were dealt of the block. To go on, a
+    reader tokenises at most two blocks again. Of the shard that it was in, the texts before are read, but not
+    tokenised.
+
+    Args:
+        texts: the texts, as datasets streams them.
+        take: takes the columns of text out of rows, and checks them. It gets the rows, and what errors call them.
+        encode: makes rows of token ids of a batch of texts.
+        buffer_size: rows of a block. 0: rows and shards keep their order.
+        name: what errors call the data.
+
+    Attributes:
+        max_tokens: tokens of a batch at most, padding included. Rows of similar length of a block are batched
+            together, and an item of the stream is a batch. Default: an item is a row. Needs a column "length".
+        positions: where the readers of this process go on, the next first. Empty at the start of the stream.
+
+    Raises:
+        UserError: while it is read, a shard cannot be read, has a row without text, or no shard has rows.
+    """
+
+    def __init__(
+        self,
+        texts: datasets.IterableDataset,
+        take: Callable[[Dataset, str], Dataset],
+        encode: Callable[[dict], pa.Table],
+        buffer_size: int,
+        name: str = "train",
+    ):
+        self.texts, self.take, self.encode, self.buffer_size, self.name = texts, take, encode, buffer_size, name
+        self.max_tokens: int | None = None
+        self.positions: list[dict[str, int]] = []
+        self.deal(0, 1, 0)
+
+    @property
+    def num_shards(self) -> int:
+        """The shards of a pass."""
+        return self.texts.num_shards
+
+    def deal(self, process_index: int, num_processes: int, seed: int) -> None:
+        """Choose a process's part of the stream.
+
+        Args:
+            process_index: the process, counted from 0.
+            num_processes: of all machines together.
+            seed: decides the order of shards and rows, together with the pass.
+        """
+        self.process_index, self.num_processes, self.seed = process_index, num_processes, seed
+
+    def __iter__(self) -> Iterator[tuple[list[dict[str, Any]], dict[str, int]]]:
+        """Yield items: a list of rows, and the position after them."""
+        worker = torch.utils.data.get_worker_info()
+        index, workers = (worker.id, worker.num_workers) if worker else (0, 1)
+        position = self.positions[index] if self.positions else start_position(index)
+        reader = self.process_index * workers + position["reader"]
+        rows = self._read_rows(position["shard"], position["text"], reader, self.num_processes * workers)
+        for _ in islice(rows, position["row"]):
+            pass  # rows of the block before
+        block, given, waiting = [], position["given"], []
+
+        def fill(block: list[Row], count: int) -> None:
+            """Add at most this many rows to a block, which ends with its pass."""
+            for _ in range(min(count, size - len(block))):
+                row = waiting.pop() if waiting else next(rows)
+                if block and block[0].number_of_pass != row.number_of_pass:
+                    waiting.append(row)
+                    return
+                block.append(row)
+
+        size = max(self.buffer_size, 1)
+        fill(block, size)
+        while True:
+            first = block[0]
+            position |= {"shard": first.shard, "text": first.text, "row": first.row}
+            following = []
+            for number, items in enumerate(self._order(block, reader)):
+                if number >= given:
+                    yield [block[i].read() for i in items], position | {"given": number + 1}
+                fill(following, len(items))  # little by little, so that no update waits for a whole block
+            fill(following, size)
+            block, given = following, 0
+
+    def _order(self, block: list[Row], reader: int) -> Iterator[Sequence[int]]:
+        """Yield the rows of each item, by their indices in the block."""
+        first = block[0]
+        generator = np.random.default_rng([self.seed % 2**63, reader, first.shard, first.text, first.row])
+        if self.max_tokens is not None:
+            lengths = [row.table["length"][row.row].as_py() for row in block]
+            return iter(TokenBudgetBatchSampler(lengths, self.max_tokens, seed=int(generator.integers(2**62))))
+        order = generator.permutation(len(block)).tolist() if self.buffer_size else range(len(block))
+        return ([i] for i in order)
+
+    def _read_rows(self, shard: int, text: int, reader: int, readers: int) -> Iterator[Row]:
+        """Yield the rows from a shard on.
+
+        Args:
+            shard: how many shards the reader has read before.
+            text: how many texts of this shard it has read before, a multiple of `TEXTS_AT_ONCE`.
+            reader: the reader's number.
+            readers: how many there are.
+        """
+        empty = 0
+        while empty <= self.num_shards:
+            empty += 1
+            for begin, texts in self._read_texts(shard, text, reader, readers):
+                table, empty = self.encode(texts[:]), 0
+                number_of_pass, _ = self._place(shard, reader, readers)
+                for row in range(len(table)):
+                    yield Row(table, row, shard, begin, number_of_pass)
+            shard, text = shard + 1, 0
+        raise UserError(f"{self.name} has no rows for reader {reader}, counted from 0, of {readers}.")
+
+    def _read_texts(self, shard: int, text: int, reader: int, readers: int) -> Iterator[tuple[int, Dataset]]:
+        """Yield the batches of texts of a reader's n-th shard, each with the number of texts before it."""
+        number_of_pass, place = self._place(shard, reader, readers)
+        order = np.random.default_rng([self.seed % 2**63, number_of_pass]).permutation(self.num_shards)
+        number = int(order[place]) if self.buffer_size else place
+        rows, begin = self.texts.shard(self.num_shards, number), 0
+        if self.num_shards < readers:
+            rows = split_dataset_by_node(rows, reader, readers)
+        tables = rows.with_format("arrow").iter(TEXTS_AT_ONCE)
+        while True:
+            try:
+                with quiet_datasets():
+                    table = next(tables, None)
+            except Exception as error:  # of whatever library reads the data
+                place = f"shard {number} of {self.name} cannot be read after text {begin:,}"
+                raise UserError(f"{place}: {describe(error)}") from error
+            if table is None:
+                return
+            if begin >= text:
+                try:
+                    texts = self.take(Dataset(table), f"{self.name}, shard {number}, from text {begin:,} on")
+                except ValueError as error:
+                    raise UserError(describe(error)) from error
+                yield begin, texts
+            begin += len(table)
+
+    def _place(self, shard: int, reader: int, readers: int) -> tuple[int, int]:
+        """Return the pass of a reader's n-th shard, and the shard's place in it."""
+        is_shared = self.num_shards < readers
+        return divmod(shard if is_shared else shard * readers + reader, self.num_shards)
+
+    def first_texts(self, megabytes: float = 0.0) -> Dataset:
+        """Return the texts at the start of the stream, in the shards' own order.
+
+        Args:
+            megabytes: at least this many, of 1,000,000 bytes, where there are as many.
+        """
+        found, size = [], 0
+        for shard in range(self.num_shards):
+            for _, texts in RowStream(self.texts, self.take, self.encode, 0, self.name)._read_texts(shard, 0, 0, 1):
+                found.append(texts)
+                for column in {"text", "source", "target"} & set(texts.column_names):
+                    size += pc.call_function("sum", [pc.call_function("binary_length", [texts.data[column]])]).as_py()
+                if size >= megabytes * 1e6:
+                    return datasets.concatenate_datasets(found)
+        if not found:
+            raise UserError(f"{self.name} has no rows.")
+        return datasets.concatenate_datasets(found)
+
+    def first_rows(self) -> Dataset:
+        """Return the rows of the stream's first texts, by which two streams can be compared."""
+        return Dataset(self.encode(self.first_texts()[:]))
+
+
+def start_position(reader: int) -> dict[str, int]:
+    """Return the position at which a reader starts.
+
+    Returns:
+        `reader`: the reader's number in its process.
+        `shard`: shards that it has read before.
+        `text`: texts of this shard before the batch of texts from which the first row of the block was made.
+        `row`: rows of that batch which belong to the block before.
+        `given`: items of the block that were given out.
+    """
+    return {"reader": reader, "shard": 0, "text": 0, "row": 0, "given": 0}
+
+
+class StreamCollator:
+    """Makes a batch of items of a `RowStream`, with the position after them.
+
+    Args:
+        collator: makes the batch of their rows.
+    """
+
+    def __init__(self, collator: Callable[[list[Any]], Any]):
+        self.collator = collator
+
+    def __call__(self, items: Sequence[tuple[list[Any], dict[str, int]]]):
+        """Make a batch."""
+        batch = self.collator([row for rows, _ in items for row in rows])
+        batch[POSITION] = items[-1][1]
+        return batch
+
+
+def load_stream(args, cache_dir: str | None = None) -> tuple[datasets.IterableDataset, DatasetDict]:
+    """Open the training data as a stream, and load the other splits.
+
+    Args:
+        args: a script's `DataArguments`.
+        cache_dir: see `load_splits`.
+
+    Returns:
+        The rows of "train"; and the splits "validation" and "test", as many of them as there are, cut to
+        `max_eval_samples` and `max_predict_samples` rows.
+
+    Raises:
+        ValueError: there is no training data, or a file or folder cannot be read; or see `load_splits`.
+        FileNotFoundError: a file does not exist.
+    """
+    name, limits = args.dataset_name, {"validation": args.max_eval_samples, "test": args.max_predict_samples}
+    files = {split: getattr(args, f"{split}_file") for split in ("train", *limits)}
+    files = {split: file for split, file in files.items() if file is not None}
+    train, others = None, DatasetDict()
+    if name is None and "train" in files:
+        file = check_file("train", files.pop("train"))
+        train = _open("json", f"`train_file` ({file})", data_files={"train": file})["train"]
+        others = load_files(files, cache_dir)
+    elif files or not (name or "").strip() or name.startswith("embedded:"):
+        named = {f"{split}_file": file for split, file in files.items()}
+        others = load_splits(name, args.dataset_config_name, cache_dir=cache_dir, **named)
+        train = others.pop("train").to_iterable_dataset() if "train" in others else None
+    else:
+        path, config = find_folder(name, "dataset_name") or name, args.dataset_config_name
+        splits = _open(path, f"`dataset_name` ({name})", name=config, cache_dir=cache_dir)
+        train = splits.pop("train", None)
+        for split in [split for split in limits if split in splits]:
+            others[split] = _read(splits[split], limits[split], f"{split} of {name}")
+    if train is None:
+        raise ValueError(f"There is no training data: the splits are {', '.join(map(str, others))}.")
+    for split, rows in others.items():
+        if not len(rows):
+            raise ValueError(f"The split {split!r} of {name or files[str(split)]} has no rows.")
+    return train, DatasetDict({split: take_first(rows, limits.get(str(split))) for split, rows in others.items()})
+
+
+def _open(path: str, what: str, **kwargs) -> dict[str, datasets.IterableDataset]:
+    try:
+        return {str(split): rows for split, rows in load_dataset(path, streaming=True, **kwargs).items()}
+    except Exception as error:  # of whatever library reads the files
+        raise ValueError(f"{what}: {describe(error)}") from error
+
+
+def _read(rows: datasets.IterableDataset, limit: int | None, what: str) -> Dataset:
+    try:
+        tables = list((rows if limit is None else rows.take(limit)).with_format("arrow").iter(TEXTS_AT_ONCE))
+    except Exception as error:  # of whatever library reads the files
+        raise ValueError(f"{what}: {describe(error)}") from error
+    return Dataset(pa.concat_tables(tables, promote_options="default")) if tables else Dataset.from_dict({})

@@ -1,0 +1,334 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""Training data that are streamed: the rows, their order, the position, and runs that are killed and resumed."""
+
+import json
+import re
+import time
+from collections import Counter
+from itertools import islice
+
+import datasets
+import pytest
+import torch
+from conftest import make_gpt
+from datasets import Dataset
+from test_faults import assert_same_weights, finish, flags, kill, start
+from test_scripts import PAIRS, STORIES, TINY_GPT, TINY_TRANSFORMER, run, write
+from torch.utils.data import DataLoader
+from transformers import TrainerCallback, TrainingArguments
+
+from hf_scratch.data.masking import TextSplitter
+from hf_scratch.data.pairs import PairEncoder, take_pairs
+from hf_scratch.data.streaming import POSITION, RowStream, StreamCollator, load_stream
+from hf_scratch.data.texts import PackedTextsCollator, TextPacker, pack_texts, take_texts
+from hf_scratch.errors import UserError
+from hf_scratch.tokenization import train_tokenizer
+from hf_scratch.training.arguments import LanguageModelArguments, TranslationArguments
+from hf_scratch.training.parsing import start_training_command
+from hf_scratch.training.trainers import LanguageModelTrainer
+
+TEXTS = [{"text": f"Text {i} says {'na ' * (i % 7)}end."} for i in range(2300)]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return train_tokenizer([row["text"] for row in TEXTS], "char", 60)
+
+
+def write_shards(folder, shards):
+    folder.mkdir(exist_ok=True)
+    for i, rows in enumerate(shards):
+        write(folder / f"train-{i:02}.jsonl", rows)
+    return folder
+
+
+@pytest.fixture
+def make_stream(tmp_path, tokenizer):
+    """Stream shards of texts."""
+
+    def make(shards, buffer_size=0, block_size=16):
+        args = LanguageModelArguments(dataset_name=str(write_shards(tmp_path / "data", shards)))
+        encode = TextPacker(tokenizer, block_size)
+        return RowStream(load_stream(args)[0], lambda rows, name: take_texts(rows, "text", name), encode, buffer_size)
+
+    return make
+
+
+def read(stream, count):
+    """The first rows, and the position after each."""
+    rows, positions = [], []
+    for items, position in islice(stream, count):
+        rows += [row["input_ids"] for row in items]
+        positions.append(position)
+    return rows, positions
+
+
+def split(texts, count):
+    return [texts[i::count] for i in range(count)]
+
+
+def test_packing_in_a_stream_equals_packing_in_memory(make_stream, tokenizer):
+    expected = pack_texts(take_texts(Dataset.from_list(TEXTS)), tokenizer, 16)["input_ids"][:]
+    rows, _ = read(make_stream([TEXTS]), 2 * len(expected))
+    assert rows == expected + expected  # a second pass follows the first
+    stream = make_stream([TEXTS], buffer_size=10 * len(expected))
+    rows, _ = read(stream, 2 * len(expected))
+    passes = rows[: len(expected)], rows[len(expected) :]
+    assert sorted(passes[0]) == sorted(passes[1]) == sorted(expected)
+    assert passes[0] != passes[1]
+    assert passes[0] != expected
+
+
+def test_pairs_in_a_stream_are_batched_by_tokens(tmp_path, joint_tokenizer):
+    pairs = [{"en": "dog " * (i % 5 + 1), "de": f"Hund {i}"} for i in range(60)]
+    args = TranslationArguments(dataset_name=str(write_shards(tmp_path / "data", split(pairs, 2))))
+    encode = PairEncoder(joint_tokenizer, 40, 40)
+    stream = RowStream(load_stream(args)[0], lambda rows, name: take_pairs(rows, "en", "de", name), encode, 1000)
+    stream.max_tokens = 60
+    stream.deal(0, 1, 3)
+    batches, seen = [], 0
+    for rows, _ in stream:
+        batches.append(rows)
+        seen += len(rows)
+        if seen >= 60:
+            break
+    assert seen == 60
+    assert all(len(rows) * max(row["length"] for row in rows) <= 60 for rows in batches)
+    expected = encode(take_pairs(Dataset.from_list(pairs), "en", "de")[:]).to_pylist()
+    assert sorted(map(str, expected)) == sorted(str(row) for rows in batches for row in rows)
+
+
+@pytest.mark.parametrize("processes", [2, 3])
+@pytest.mark.parametrize("shards", [1, 4, 6])
+def test_each_text_is_dealt_to_one_process_in_a_pass(make_stream, tokenizer, shards, processes):
+    texts = [{"text": f"{i}"} for i in range(60)]
+    stream = make_stream(split(texts, shards), buffer_size=5)
+    stream.encode = TextSplitter(tokenizer, 16)  # a row is a text
+    seen = Counter()
+    for process in range(processes):
+        stream.deal(process, processes, seed=3)
+        seen.update(tokenizer.decode(row, skip_special_tokens=True) for row in read(stream, 6 * 60 // processes)[0])
+    assert set(seen) == {row["text"] for row in texts}
+    if shards % processes == 0 or shards < processes:
+        assert set(seen.values()) == {6}
+
+
+@pytest.mark.parametrize(("shards", "processes"), [(1, 1), (3, 1), (5, 2), (1, 2)])
+@pytest.mark.parametrize("buffer_size", [0, 7, 50])
+def test_a_stream_goes_on_at_each_position(make_stream, shards, processes, buffer_size):
+    stream = make_stream(split(TEXTS[:120], shards), buffer_size)
+    stream.deal(processes - 1, processes, seed=3)
+    rows, positions = read(stream, 700)
+    for count in (1, 2, 6, 7, 8, 49, 50, 51, 99, 100, 333, 500):
+        stream.positions = [positions[count - 1]]
+        assert json.loads(json.dumps(stream.positions)) == stream.positions
+        assert read(stream, 40)[0] == rows[count : count + 40]
+
+
+def test_a_position_in_a_second_thousand_of_texts_is_found(make_stream):
+    stream = make_stream([TEXTS], 300)
+    rows, positions = read(stream, 2500)
+    assert positions[-1]["text"] == 1000
+    stream.positions = [positions[-201]]
+    assert read(stream, 200)[0] == rows[-200:]
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2])
+def test_the_positions_of_a_data_loaders_workers_are_those_of_its_batches(make_stream, tokenizer, workers):
+    def batches(count):
+        loader = DataLoader(
+            stream, batch_size=3, num_workers=workers, collate_fn=StreamCollator(PackedTextsCollator(tokenizer, 16))
+        )
+        return list(islice(loader, count))
+
+    stream = make_stream(split(TEXTS[:120], 4), 20)
+    expected = batches(17)
+    positions = {}
+    for batch in expected[:7]:
+        positions.pop(batch[POSITION]["reader"], None)
+        positions[batch[POSITION]["reader"]] = batch[POSITION]
+    stream.positions = list(positions.values())
+    for found, batch in zip(batches(10), expected[7:], strict=True):
+        assert torch.equal(found["input_ids"], batch["input_ids"])
+
+
+def test_another_seed_gives_another_order(make_stream):
+    stream = make_stream(split(TEXTS[:200], 4), 1000)
+    orders = []
+    for seed in (1, 1, 2):
+        stream.deal(0, 1, seed)
+        orders.append(read(stream, 200)[0])
+    assert orders[0] == orders[1] != orders[2]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_trainer_resumes_to_the_bit_without_reading_again(make_stream, tokenizer, tmp_path, workers):
+    class Stop(TrainerCallback):
+        def on_save(self, args, state, control, **kwargs):
+            raise InterruptedError
+
+    def make(folder, *callbacks):
+        args = TrainingArguments(
+            output_dir=str(folder), use_cpu=True, max_steps=9, save_steps=5, per_device_train_batch_size=2,
+            gradient_accumulation_steps=2, learning_rate=1e-2, dataloader_num_workers=workers, logging_steps=1,
+            remove_unused_columns=False, disable_tqdm=True, dataloader_pin_memory=False, report_to="none",
+        )  # fmt: skip
+        torch.manual_seed(3)
+        model = make_gpt(vocab_size=len(tokenizer), hidden_dropout=0.1)
+        stream = make_stream(split(TEXTS[:120], 4), 10)
+        return LanguageModelTrainer(
+            model=model, args=args, train_dataset=stream, callbacks=list(callbacks), processing_class=tokenizer,
+            data_collator=PackedTextsCollator(tokenizer, 16),
+        )  # fmt: skip
+
+    whole = make(tmp_path / "whole")
+    whole.train()
+    with pytest.raises(InterruptedError):
+        make(tmp_path / "run", Stop()).train()
+    resumed = make(tmp_path / "run")
+    resumed.train(resume_from_checkpoint=str(tmp_path / "whole" / "checkpoint-5"))
+    for one, other in zip(whole.model.parameters(), resumed.model.parameters(), strict=True):
+        assert torch.equal(one, other)
+    logs = [[(e["step"], e["epoch"], e["loss"]) for e in t.state.log_history if "loss" in e] for t in (whole, resumed)]
+    assert logs[0] == logs[1]
+    other = make(tmp_path / "run")
+    other.stream.buffer_size = 11
+    with pytest.raises(UserError, match="`shuffle_buffer_size` 10, and this run has 11: it would go on at other rows"):
+        other.train(resume_from_checkpoint=str(tmp_path / "whole" / "checkpoint-5"))
+    (tmp_path / "whole" / "checkpoint-5" / "stream_position_0.json").unlink()
+    with pytest.raises(UserError, match=r"stream_position_0\.json"):
+        resumed.train(resume_from_checkpoint=str(tmp_path / "whole" / "checkpoint-5"))
+
+
+def test_a_data_loaders_worker_reports_a_fault_in_a_line(make_stream, tokenizer, tmp_path):
+    args = TrainingArguments(
+        output_dir=str(tmp_path / "run"), use_cpu=True, max_steps=30, per_device_train_batch_size=2,
+        dataloader_num_workers=1, remove_unused_columns=False, disable_tqdm=True, dataloader_pin_memory=False,
+        save_strategy="no", report_to="none",
+    )  # fmt: skip
+    trainer = LanguageModelTrainer(
+        model=make_gpt(vocab_size=len(tokenizer)), args=args, train_dataset=make_stream([TEXTS[:20], [{"text": " "}]]),
+        data_collator=PackedTextsCollator(tokenizer, 16), processing_class=tokenizer,
+    )  # fmt: skip
+    with pytest.raises(UserError, match=r"^train, shard 1, from text 0 on has 1 of 1 rows with no text .*$"):
+        trainer.train()
+
+
+def test_faults_in_a_stream_are_named(make_stream, tmp_path):
+    stream = make_stream([TEXTS[:5], [{"text": "a"}, {"text": " "}]])
+    with pytest.raises(
+        UserError, match=r"train, shard 1, from text 0 on has 1 of 2 rows with no text .*rows 1, count"
+    ):
+        read(stream, 100)
+    stream = make_stream([TEXTS[:5], TEXTS[:3]])
+    (tmp_path / "data" / "train-01.jsonl").write_text('{"text": "a"}\n{"text": \n')
+    with pytest.raises(UserError, match=r"shard 1 of train cannot be read after text 0: "):
+        read(stream, 100)
+    stream = make_stream([TEXTS[:1], TEXTS[:1]])
+    stream.deal(3, 4, 0)
+    with pytest.raises(UserError, match="train has no rows for reader 3, counted from 0, of 4"):
+        read(stream, 1)
+
+
+OPTIONS = {"max_steps": 12, "save_steps": 3, "logging_steps": 1, "learning_rate": 1e-3, "use_cpu": "true", "seed": 3,
+           "streaming": "true", "shuffle_buffer_size": 7, "global_batch_size": 4}  # fmt: skip
+PAIRED = {"source_lang": "en", "target_lang": "de", "vocab_size": 300, "max_source_length": 20,
+          "max_target_length": 20, "num_beams": 1}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("script", "options", "message"),
+    [
+        ("language model", {"max_steps": -1}, "`streaming` needs `max_steps`"),
+        ("language model", {"save_strategy": "epoch"}, "`streaming` does not go together with `save_strategy` epoch"),
+        ("language model", {"max_train_samples": 3}, "does not go together with `max_train_samples` 3"),
+        ("language model", {"shuffle_buffer_size": -1}, "`shuffle_buffer_size` must be 0 or more"),
+        ("translation", {"bpe_dropout": 0.1}, "does not go together with `bpe_dropout` 0.1"),
+    ],
+)
+def test_options_that_a_stream_cannot_have_are_refused(script, options, message):
+    from transformers import Seq2SeqTrainingArguments
+
+    from hf_scratch import ScratchGPTConfig, ScratchTransformerConfig
+
+    classes = (LanguageModelArguments, TrainingArguments, ScratchGPTConfig)
+    if script == "translation":
+        classes = (TranslationArguments, Seq2SeqTrainingArguments, ScratchTransformerConfig)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        start_training_command(*classes, args=flags(OPTIONS | {"output_dir": "x"} | options))
+
+
+def test_a_stream_is_not_copied_to_the_cache(tmp_path):
+    write_shards(tmp_path / "data", split(STORIES * 50, 3))
+    write(tmp_path / "data" / "validation.jsonl", STORIES)
+    args = LanguageModelArguments(dataset_name=str(tmp_path / "data"), max_eval_samples=5)
+    stream, others = load_stream(args, str(tmp_path / "cache"))
+    assert isinstance(stream, datasets.IterableDataset)
+    assert stream.num_shards == 3
+    assert others["validation"]["text"][:] == [row["text"] for row in STORIES[:5]]
+    assert not any(path.suffix == ".arrow" for path in (tmp_path / "cache").rglob("*"))
+
+
+def translation(folder):
+    write_shards(folder, split(PAIRS * 4, 3))
+    for name in ("validation", "test"):
+        write(folder / f"{name}.jsonl", PAIRS)
+    options = OPTIONS | PAIRED | {"dataset_name": folder, "config_overrides": TINY_TRANSFORMER + ",dropout=0.1"}
+    return ["train_translation.py", *flags(options)]
+
+
+def translation_by_tokens(folder):
+    command = translation(folder)
+    place = command.index("--global_batch_size")
+    return [*command[:place], "--max_tokens_per_update", "160", *command[place + 2 :]]
+
+
+def language_model(folder):
+    write_shards(folder, split(STORIES * 8, 3))
+    write(folder / "validation.jsonl", STORIES)
+    options = OPTIONS | {"dataset_name": folder, "tokenizer_kind": "char", "block_size": 24,
+                         "config_overrides": TINY_GPT + ",hidden_dropout=0.1,attention_dropout=0.1"}  # fmt: skip
+    return ["train_language_model.py", *flags(options)]
+
+
+TRAININGS = {"translation": translation, "by tokens": translation_by_tokens, "language model": language_model}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_processes", [1, 2])
+@pytest.mark.parametrize("training", TRAININGS)
+def test_a_killed_streamed_run_ends_as_one_that_was_not(training, num_processes, tmp_path):
+    command = TRAININGS[training](tmp_path / "data")
+    finish(start(command, tmp_path / "whole", num_processes))
+    process = start(command, tmp_path / "run", num_processes)
+    while process.poll() is None and not (tmp_path / "run" / "checkpoint-6" / "manifest.json").is_file():
+        time.sleep(0.001)
+    assert process.poll() is None
+    kill(process)
+    finish(start(command, tmp_path / "run", num_processes, "--resume_from_checkpoint", "last"))
+    assert_same_weights(tmp_path / "whole", tmp_path / "run", num_processes == 1)
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert record["epochs"] is None
+    if num_processes == 2:
+        refused = start(command, tmp_path / "run", 1, "--resume_from_checkpoint", "last")
+        assert "was saved by 2 processes, and this run has 1: each process reads its own part" in finish(refused, 2)
+
+
+@pytest.mark.slow
+def test_one_file_is_streamed_to_two_processes(tmp_path):
+    file = write(tmp_path / "train.jsonl", STORIES * 20)
+    command = ["train_language_model.py", *flags(OPTIONS | {"train_file": file, "tokenizer_kind": "char",
+               "block_size": 24, "config_overrides": TINY_GPT, "dataloader_num_workers": 1})]  # fmt: skip
+    finish(start(command, tmp_path / "run", 2))
+    assert (tmp_path / "run" / "model.safetensors").is_file()
+
+
+@pytest.mark.slow
+def test_prepared_data_need_no_stream(tmp_path):
+    train = write(tmp_path / "train.jsonl", STORIES * 3)
+    options = flags({"vocab_size": 300, "block_size": 16, "config_overrides": TINY_GPT})
+    run("prepare_data.py", "--train_file", train, "--output_dir", tmp_path / "prepared", *options)
+    refused = run("train_language_model.py", "--dataset_name", tmp_path / "prepared", "--output_dir", tmp_path / "run",
+                  *options, "--streaming", "true", "--max_steps", 2, "--use_cpu", "true", check=False)  # fmt: skip
+    assert refused.returncode == 2
+    assert "need no `streaming`" in refused.stderr
