@@ -38,16 +38,21 @@ def torchrun(command: list[str], output_dir: Path, *options: str, launcher: tupl
     return subprocess.Popen(list(map(str, words)), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
 
+def two_machines() -> list[tuple[str, ...]]:
+    """torchrun's options for each of two machines with one process."""
+    port = free_port()
+    address = ("--nnodes", "2", "--nproc-per-node", "1", "--master-addr", "127.0.0.1", "--master-port", port)
+    return [(*address, "--node-rank", rank) for rank in ("0", "1")]
+
+
 def start_machines(
     command: list[str], folders: list[Path], *options: str, launcher: tuple = ()
 ) -> list[subprocess.Popen]:
     """A launcher for each folder, with one process; the first folder's is the first machine."""
-    port, launchers = free_port(), []
-    for rank, folder in enumerate(folders):
-        words = ("--nnodes", str(len(folders)), "--nproc-per-node", "1", "--node-rank", str(rank))
-        words += ("--master-addr", "127.0.0.1", "--master-port", port, *launcher)
-        launchers.append(torchrun(command, folder, *options, launcher=words))
-    return launchers
+    return [
+        torchrun(command, folder, *options, launcher=(*machine, *launcher))
+        for folder, machine in zip(folders, two_machines(), strict=True)
+    ]
 
 
 def worker(launcher: subprocess.Popen, rank: int) -> psutil.Process | None:
@@ -151,6 +156,21 @@ def test_another_number_of_processes_goes_on(before, after, command, tmp_path):
     kill(process)
     finish(start(after, tmp_path / "run", "--max_steps", "9", "--resume_from_checkpoint", "auto"))
     assert_same_weights(tmp_path / "whole", tmp_path / "run", is_exact=False)
+
+
+def test_machines_with_different_data_are_refused(command, tmp_path):
+    (tmp_path / "other").mkdir()
+    other = language_model(tmp_path / "other")
+    stories = tmp_path / "other" / "train.jsonl"
+    stories.write_text(stories.read_text().replace("a", "e"))
+    launchers = [
+        torchrun(words, tmp_path / "run", launcher=machine)
+        for words, machine in zip((command, other), two_machines(), strict=True)
+    ]
+    errors = [finish(launcher, None) for launcher in launchers]
+    assert all(launcher.returncode for launcher in launchers)
+    for text in errors:
+        assert "has other training data than process 0 on" in text, text[-3000:]
 
 
 OPEN_RUNS = """

@@ -33,6 +33,7 @@ from .checkpoints import (
     is_early,
     saved_facts,
 )
+from .machines import from_all_processes
 
 logger = logging.getLogger(__name__)
 
@@ -98,8 +99,9 @@ class ResumableTrainerMixin(Trainer):
 
         Raises:
             UserError: the checkpoint to resume from is incomplete, damaged, or of a run with other data, batches or
-                config, or with another optimiser; or there is none.
+                config, or with another optimiser; or there is none. Or a process has other training data.
         """
+        self._check_same_rows_everywhere()
         if resume_from_checkpoint:
             resume_from_checkpoint = find_checkpoint(self.args, resume_from_checkpoint)
             self.check_same_run(resume_from_checkpoint)
@@ -124,6 +126,18 @@ class ResumableTrainerMixin(Trainer):
             for callback in self.callback_handler.callbacks:
                 if isinstance(callback, StopOnSignal):
                     callback.give_signals_back()  # Trainer calls no callback after an error
+
+    def _check_same_rows_everywhere(self) -> None:
+        """Raise UserError where machines have different files, or prepared them differently: each would go its way."""
+        if self.args.world_size == 1:
+            return
+        (first, facts), *others = from_all_processes(self.args, self.batch_facts())
+        for place, other in others:
+            if other != facts:
+                raise UserError(
+                    f"{place} has other training data than {first}, or other options. Give all machines the same "
+                    "files and the same command."
+                )
 
     def _init_training_state(
         self, max_steps, num_update_steps_per_epoch, num_train_epochs, resume_from_checkpoint, trial
