@@ -32,13 +32,14 @@ test: lint  ## lint, then the test suite: 7 minutes on 2 cores
 	$(BIN)/python -m pytest -m 'not slow' --numprocesses auto
 
 test-slow: setup  ## the demo, the READMEs' code, and every figure of the cards: 5 minutes
-	$(BIN)/python -m pytest -m slow --numprocesses auto --ignore tests/test_faults.py --ignore-glob 'tests/test_scale*.py'
+	$(BIN)/python -m pytest -m slow --numprocesses auto --ignore tests/test_faults.py --ignore-glob 'tests/test_scale*.py' \
+		--ignore tests/test_streaming.py
 
 test-faults: setup  ## kill, stop and resume training runs: 20 minutes, or 12 with KILLS=2 (default: 6)
 	$(if $(KILLS),HF_SCRATCH_KILLS=$(KILLS)) $(BIN)/python -m pytest -m slow tests/test_faults.py
 
-test-scale: setup  ## several processes and machines, killed, restarted and resumed: 12 minutes
-	$(BIN)/python -m pytest -m slow tests/test_scale*.py
+test-scale: setup  ## several processes and machines, killed, restarted and resumed: 30 minutes
+	$(BIN)/python -m pytest -m slow tests/test_scale*.py tests/test_streaming.py
 
 # the lowest transformers that pyproject.toml allows; all else as in constraints.txt
 LOWEST := $(shell sed -n 's/.*"transformers>=\([0-9.]*\).*/\1/p' pyproject.toml)
