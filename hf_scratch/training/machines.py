@@ -83,6 +83,24 @@ def on_saving_processes(args: TrainingArguments, make: Callable[[], T]) -> list[
     return [(place, found["result"]) for place, found in outcomes]
 
 
+def write_files_of_all(args: TrainingArguments, folder: str | Path, name: str, content: bytes) -> None:
+    """Write one file of each process into a folder. All processes must call this.
+
+    The processes that save write all files. So each machine's folder is complete, whichever machine comes first in a
+    resumed run, and a process that does not save writes nothing.
+
+    Args:
+        args: the training arguments.
+        folder: a folder that each process that saves has made.
+        name: the name of this process's file.
+        content: what is in it.
+    """
+    files = from_all_processes(args, (name, content))
+    if args.should_save:
+        for _, (file, data) in files:
+            Path(folder, file).write_bytes(data)
+
+
 def check_folders(args: TrainingArguments) -> None:
     """Check that the machines share `output_dir`, or have folders of their own with `save_on_each_node`.
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import datasets
 from accelerate.data_loader import BatchSamplerShard
-from accelerate.utils import gather_object
 from torch.utils.data import DataLoader, Sampler
 from transformers import EarlyStoppingCallback, PreTrainedModel, Trainer
 from transformers.trainer import TRAINER_STATE_NAME
@@ -33,7 +32,7 @@ from .checkpoints import (
     is_early,
     saved_facts,
 )
-from .machines import from_all_processes
+from .machines import from_all_processes, write_files_of_all
 
 logger = logging.getLogger(__name__)
 
@@ -270,21 +269,14 @@ class ResumableTrainerMixin(Trainer):
             del model.should_save_on_this_rank
 
     def _save_rng_state(self, output_dir: str) -> None:
-        """As stock, but the processes that save write all processes' states.
-
-        So each machine's checkpoint is complete, whichever machine comes first in the resumed run. And a process that
-        does not save writes nothing into the run's folder.
-        """
+        """As stock, but the processes that save write all processes' states (see `write_files_of_all`)."""
         if self.args.world_size == 1:
             super()._save_rng_state(output_dir)
             return
         name = f"rng_state_{self.args.process_index}.pth"
         with tempfile.TemporaryDirectory() as folder:
             super()._save_rng_state(folder)
-            states = dict(gather_object([(name, Path(folder, name).read_bytes())]))
-        if self.args.should_save:
-            for name, state in states.items():
-                Path(output_dir, name).write_bytes(state)
+            write_files_of_all(self.args, output_dir, name, Path(folder, name).read_bytes())
 
     def batch_facts(self) -> dict[str, int | str | None]:
         """Return what determines the rows of an update. A checkpoint's manifest keeps it, to compare on resuming.

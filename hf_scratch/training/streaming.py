@@ -16,6 +16,7 @@ from transformers.trainer_utils import seed_worker
 from ..data.streaming import POSITION, RowStream, StreamCollator, start_position
 from ..errors import UserError
 from .arguments import DataArguments, data_seed
+from .machines import write_files_of_all
 from .resuming import ResumableTrainerMixin, hash_rows
 
 
@@ -179,7 +180,8 @@ class StreamingTrainerMixin(ResumableTrainerMixin):
         super()._save_rng_state(output_dir)
         if self.stream is not None:
             text = json.dumps(list(self.positions.values()))
-            self._position_file(Path(output_dir)).write_text(text, encoding="utf-8")
+            name = self._position_file(Path(output_dir)).name
+            write_files_of_all(self.args, output_dir, name, text.encode())
 
     @cached_property
     def _first_rows_sha256(self) -> str | None:
