@@ -8,9 +8,11 @@ The model is that of the recipe tinystories_full, with random weights. Memory co
 each large tensor is mapped by itself, so that what the C library's heap keeps does not count. It can add half as much.
 """
 
+import contextlib
 import ctypes
 import gc
 import json
+import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -75,8 +77,9 @@ def main():
             ids = [[5] * args.length] * rows
             trainer.evaluate(Dataset.from_dict({"input_ids": ids, "labels": ids}))
 
-        peaks = {"evaluate_language_model": measure_peak(score, args.rows)}
-        peaks["Trainer.evaluate"] = measure_peak(validate, args.rows)
+        with contextlib.redirect_stdout(sys.stderr):  # standard output holds the report alone
+            peaks = {"evaluate_language_model": measure_peak(score, args.rows)}
+            peaks["Trainer.evaluate"] = measure_peak(validate, args.rows)
     logits = 4 * args.rows * args.length * args.vocabulary / 2**20
     report = {
         name: {"MiB": round(peak), "over_one_logits_tensor": round(peak / logits, 3)} for name, peak in peaks.items()

@@ -12,6 +12,7 @@ import itertools
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -36,13 +37,13 @@ SCRIPTS = FOLDER.parent
 MEASURES = {  # name: the work, its target, the unit
     "texts": ("200 MB of text, GPT, vocabulary 16,000: start to first update", 75, "s"),
     "texts_cpu": ("the same, CPU time of all processes", None, "s"),
-    "texts_memory": ("the same, peak memory of all processes", 1000, "MB"),
+    "texts_memory": ("the same, peak memory of all processes, without the files' pages", 1000, "MB"),
     "texts_again": ("the same in a new output_dir, beyond the imports", 12, "s"),
     "token_bytes": ("disk for the packed rows, per token", 2, "bytes"),
     "pairs": ("1 million pairs: start to first update", 100, "s"),
     "sampler": ("batch sampler, 4 million pairs: init, len, one epoch's order", 1.5, "s"),
     "evaluation_memory": ("evaluation memory, over one logits tensor of 32 x 512 x 16,000", 0.3, ""),
-    "two_processes": ("2 processes of 1 thread against 1, tokens per second", 1.8, ""),
+    "two_processes": ("2 processes of 1 thread against 1, rows per second", 1.8, ""),
 }
 QUICK = {"max_steps": 1, "eval_strategy": "no", "save_strategy": "no", "use_cpu": "true"}
 
@@ -104,7 +105,7 @@ def run_script(cache: Path, output_dir: Path, script: str, recipe: str, processe
 
     Returns:
         "wall" and "cpu" in seconds, and "memory": the highest sum of all processes' memory, in MB. Pages that they
-        share count once.
+        share count once, and those of files, which the system can drop, not at all.
     """
     shutil.rmtree(output_dir, ignore_errors=True)
     options["output_dir"] = output_dir
@@ -130,7 +131,7 @@ def run_script(cache: Path, output_dir: Path, script: str, recipe: str, processe
     )
     while True:
         try:
-            _, errors = process.communicate(timeout=0.2)
+            _, errors = process.communicate(timeout=0.5)
             break
         except subprocess.TimeoutExpired:
             peak = max(peak, sum(map(_memory, [process.pid, *_children(process.pid)])))
@@ -150,9 +151,10 @@ def _children(pid: int) -> list[int]:
 
 def _memory(pid: int) -> int:
     try:
-        return psutil.Process(pid).memory_full_info().pss
-    except psutil.Error:  # it has ended
+        memory = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="utf-8")
+    except OSError:  # it has ended
         return 0
+    return sum(int(kilobytes) << 10 for kilobytes in re.findall(r"Pss_Anon: +(\d+)", memory))
 
 
 def measure_texts(args: ScaleArguments, folder: Path) -> dict[str, float]:
@@ -202,18 +204,16 @@ def measure_evaluation(args: ScaleArguments, folder: Path) -> dict[str, float]:
 
 
 def measure_two_processes(args: ScaleArguments, folder: Path) -> dict[str, float]:
-    """Train the recipe tinystories_article for 60 updates on one process and on two."""
-    options = {**QUICK, "dataset_name": "embedded:stories", "max_steps": 60, "average_checkpoints": 0}
-    options["load_best_model_at_end"] = "false"
-    speeds = []
-    for processes in (1, 2):
-        output_dir = folder / f"processes{processes}"
-        run_script(
-            folder / "cache", output_dir, "train_language_model.py", "tinystories_article.yaml", processes, **options
-        )
-        results = json.loads((output_dir / "train_results.json").read_text(encoding="utf-8"))
-        speeds.append(results["train_samples_per_second"])
-    return {"two_processes": speeds[1] / speeds[0]}
+    """Train the recipe tinystories_article with 64 rows per update, on one process and on two by turns."""
+    options = {**QUICK, "dataset_name": "embedded:stories", "max_steps": 150, "average_checkpoints": 0}
+    options |= {"load_best_model_at_end": "false", "global_batch_size": 64}
+    speeds = {1: 0.0, 2: 0.0}
+    for _, processes in itertools.product(range(2), speeds):
+        folders = folder / "cache", folder / f"processes{processes}"
+        run_script(*folders, "train_language_model.py", "tinystories_article.yaml", processes, **options)
+        results = json.loads((folders[1] / "train_results.json").read_text(encoding="utf-8"))
+        speeds[processes] += results["train_samples_per_second"]
+    return {"two_processes": speeds[2] / speeds[1]}
 
 
 CASES: dict[Callable[[ScaleArguments, Path], dict[str, float]], tuple[str, ...]] = {
@@ -241,7 +241,9 @@ def main():
     report: dict[str, Any] = {"machine": read_machine(1, data), "load_before": os.getloadavg()[0], "rows": []}
     for case, names in CASES.items():
         if any(name in only for name in names):
-            figures |= case(args, folder)
+            measured = case(args, folder)
+            print({name: round(value, 3) for name, value in measured.items()}, file=sys.stderr)
+            figures |= measured
     for name, (what, target, unit) in MEASURES.items():
         if name in figures:
             report["rows"].append(
