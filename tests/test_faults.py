@@ -94,7 +94,9 @@ def assert_same_weights(first: Path, second: Path, is_exact: bool = True) -> Non
     first, second = (load_file(folder / "model.safetensors") for folder in (first, second))
     assert first.keys() == second.keys()
     for name, tensor in first.items():
-        torch.testing.assert_close(tensor, second[name], rtol=0, atol=0 if is_exact else 1e-6)
+        # A key's bias adds the same to all scores of a query. Its gradient is rounding alone, which Adam makes large.
+        if is_exact or not name.endswith("k_proj.bias"):
+            torch.testing.assert_close(tensor, second[name], rtol=0, atol=0 if is_exact else 1e-6)
 
 
 @pytest.mark.parametrize("num_processes", [1, 2])
