@@ -88,7 +88,7 @@ def _results(runs: list[Record]) -> str:
     if "accuracy" in test[0]:
         right = ", ".join(f"{100 * metrics['accuracy']:.1f}" for metrics in test)
         seeds = f"seed{'s' * (len(runs) > 1)} " + ", ".join(str(run["seed"]) for run in runs)
-        return f"**{right} %** of {test[0]['answers']:,} test products right (seed{'s' * (len(runs) > 1)} {seeds})"
+        return f"**{right} %** of {test[0]['answers']:,} test products right ({seeds})"
     if "rougeL" in test[0]:
         return f"ROUGE-L **{test[0]['rougeL']:.1f}** on {test[0]['sentences']} test stories"
     if "bleu" in test[0]:
