@@ -1,0 +1,108 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""A model with its tokenizer, and copies of the model that may be observed."""
+
+import copy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
+
+from ..loading import check_fits, find_model, load_checkpoint, load_tokenizer
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model of ours with its tokenizer. Several threads may use it at once.
+
+    Args:
+        name: the last part of its path.
+        model: in evaluation mode, in float32 on the CPU.
+        tokenizer: its tokenizer.
+    """
+
+    name: str
+    model: Any
+    tokenizer: Any
+
+    @property
+    def is_translator(self) -> bool:
+        """Whether it is the encoder-decoder; otherwise it is the GPT."""
+        return self.model.config.is_encoder_decoder
+
+    def encode(self, text: str, longest: int | None = None) -> torch.Tensor:
+        """Encode a text as the model reads it.
+
+        Args:
+            text: what the model reads.
+            longest: at most this many tokens. Default: the model's positions.
+
+        Returns:
+            Token ids (1, length), int64.
+
+        Raises:
+            ValueError: the text is empty, or has too many tokens.
+        """
+        if not text.strip():
+            raise ValueError("`text` is empty. Write some words.")
+        ids = self.tokenizer(text, return_tensors="pt", verbose=False)["input_ids"]
+        limit = min(longest or self.model.config.max_position_embeddings, self.model.config.max_position_embeddings)
+        if ids.shape[1] > limit:
+            raise ValueError(f"`text` has {ids.shape[1]} tokens, but at most {limit} fit here. Shorten it.")
+        if ids.numel() == 0:
+            raise ValueError(f"`text` is {text!r}, in which this tokenizer finds no token.")
+        return ids
+
+    def read(self, ids: torch.Tensor | list[int], from_source: bool = False) -> list[str]:
+        """Read each token on its own, with its space and as `show_token` shows it.
+
+        Args:
+            ids: token ids (length).
+            from_source: whether they are of the source's vocabulary. A model with one vocabulary ignores it.
+        """
+        return [show_token(self._read_one(int(i), from_source)) for i in ids]
+
+    def _read_one(self, i: int, from_source: bool) -> str:
+        # a decoder drops the space before the first token, so read the token behind itself
+        once, twice = self.tokenizer.batch_decode([[i], [i, i]], use_source_tokenizer=from_source)
+        return twice[len(once) :]
+
+    def read_text(self, ids: torch.Tensor | list[int]) -> str:
+        """Read ids of the target's vocabulary as one text, without special tokens."""
+        return self.tokenizer.decode(ids, skip_special_tokens=True)
+
+
+def load_model(path: str | Path) -> LoadedModel:
+    """Load a folder or Hub id of either family, in float32.
+
+    Raises:
+        ValueError: see `load_checkpoint`, `load_tokenizer` and `check_fits`; or the model is not one of ours, or it
+            does not predict the next token.
+    """
+    config = AutoConfig.from_pretrained(find_model(path))
+    if config.model_type not in ("scratch_gpt", "scratch_transformer"):
+        raise ValueError(f"`model` is {str(path)!r}, a {config.model_type!r} model. Give a model of hf_scratch.")
+    if not getattr(config, "is_causal", True):
+        raise ValueError(f"`model` is {str(path)!r}, which fills in masked tokens and does not predict the next one.")
+    auto_class = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
+    model = load_checkpoint(auto_class, path, dtype="float32").eval()
+    tokenizer = load_tokenizer(path)
+    check_fits(tokenizer, config)
+    return LoadedModel(Path(path).resolve().name if Path(path).exists() else str(path), model, tokenizer)
+
+
+def copy_to_observe(model: Any) -> Any:
+    """Copy a model, but not its weights, and select eager attention, the only kind that returns its weights.
+
+    What observes the copy, such as hooks, does not meet another thread that uses the same model.
+    """
+    tensors = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
+    copied = copy.deepcopy(model, tensors)
+    copied.set_attn_implementation("eager")
+    return copied
+
+
+def show_token(text: str) -> str:
+    """A token's text on one line: "·" stands for a space, "↵" for the end of a line."""
+    return text.replace(" ", "·").replace("\n", "↵").replace("\t", "⇥") or "·"
