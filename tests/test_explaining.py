@@ -117,9 +117,9 @@ def test_greedy_search_is_a_tree_with_one_branch():
     tree = search_beams(loaded, ids, 1, max_new_tokens=8)
     expected = loaded.model.generate(ids, do_sample=False, num_beams=1, max_new_tokens=8)[0]
     assert tree.sequences[0].tolist() == expected.tolist()
-    assert [[candidate.outcome for candidate in step] for step in tree.steps] == [["kept"]] * (
-        len(tree.steps) - 1
-    ) + [["ended"]]
+    assert [[candidate.outcome for candidate in step] for step in tree.steps] == [["kept"]] * (len(tree.steps) - 1) + [
+        ["ended"]
+    ]
     with torch.no_grad():
         logits = loaded.model(expected[None]).logits[0].log_softmax(-1)
     new = range(ids.shape[1], len(expected))

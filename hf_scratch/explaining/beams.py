@@ -92,7 +92,7 @@ def search_beams(
     )
     tree = BeamTree(num_beams, length_penalty)
     start = 1 if loaded.is_translator else input_ids.shape[1]
-    tree.sequences = [_cut(row, start, _end_tokens(loaded)) for row in outputs.sequences]
+    tree.sequences = [_cut(row, start, loaded.end_tokens) for row in outputs.sequences]
     places = {tuple(row.tolist()): place for place, row in reversed(list(enumerate(tree.sequences)))}
     _fill_steps(tree, loaded, observer, candidates, places)
     if num_beams > 1:
@@ -130,7 +130,7 @@ class _CandidateObserver(StoppingCriteria):
 
 def _fill_steps(tree: BeamTree, loaded: LoadedModel, observer: _BeamObserver, candidates: _CandidateObserver, places):
     """Join what both observers saw; `places` has each result's place."""
-    ends, last = _end_tokens(loaded), len(candidates.steps) - 1
+    ends, last = loaded.end_tokens, len(candidates.steps) - 1
     scores = {observer.steps[0][0][0]: torch.zeros(())}  # of each running beam, in float32 as generate() adds them
     indices: dict[tuple[int, ...], int] = {}  # of each candidate of the step before
     start = len(observer.steps[0][0][0])
@@ -161,11 +161,6 @@ def _fill_steps(tree: BeamTree, loaded: LoadedModel, observer: _BeamObserver, ca
         indices = {row: rank for rank, row in enumerate(rows)}
         scores = new_scores
         tree.steps.append(step)
-
-
-def _end_tokens(loaded: LoadedModel) -> set[int]:
-    eos = loaded.model.generation_config.eos_token_id
-    return set() if eos is None else set(eos) if isinstance(eos, list) else {eos}
 
 
 def _cut(row: torch.Tensor, start: int, ends: set[int]) -> torch.Tensor:

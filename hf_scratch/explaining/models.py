@@ -31,6 +31,12 @@ class LoadedModel:
         """Whether it is the encoder-decoder; otherwise it is the GPT."""
         return self.model.config.is_encoder_decoder
 
+    @property
+    def end_tokens(self) -> set[int]:
+        """The ids of the tokens that end a text."""
+        eos = self.model.generation_config.eos_token_id
+        return set() if eos is None else set(eos) if isinstance(eos, list) else {eos}
+
     def encode(self, text: str, longest: int | None = None) -> torch.Tensor:
         """Encode a text as the model reads it.
 

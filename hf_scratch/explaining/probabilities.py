@@ -158,7 +158,7 @@ def write_tokens(
     """
     shape = {"temperature": temperature or 1.0, "top_k": top_k, "top_p": top_p}
     random = torch.Generator().manual_seed(seed)
-    eos, cache, ids = loaded.model.generation_config.eos_token_id, None, input_ids
+    cache, ids = None, input_ids
     # the last token is never read, so it needs no position
     room = loaded.model.config.max_position_embeddings + 1 - input_ids.shape[1]
     for _ in range(min(max_new_tokens, room)):
@@ -169,6 +169,6 @@ def write_tokens(
         else:
             token = int(torch.multinomial(shape_probabilities(logits[None], **shape), 1, generator=random))
         yield make_prediction(loaded, logits, token, **shape)
-        if token == eos or isinstance(eos, list) and token in eos:
+        if token in loaded.end_tokens:
             return
         ids = torch.tensor([[token]])

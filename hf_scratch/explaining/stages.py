@@ -89,7 +89,9 @@ def follow_token(
     if stack not in ("encoder", "decoder") or (stack == "encoder" and not loaded.is_translator):
         raise ValueError(f"`stack` is {stack!r}, which {loaded.name} does not have.")
     model = copy_to_observe(loaded.model)
-    observed, own = (each.get_encoder() if stack == "encoder" else each.get_decoder() for each in (model, loaded.model))
+    observed, own = (
+        each.get_encoder() if stack == "encoder" else each.get_decoder() for each in (model, loaded.model)
+    )
     ids = input_ids if stack == "encoder" or decoder_input_ids is None else decoder_input_ids
     if not 0 <= position < ids.shape[1]:
         raise ValueError(f"`position` is {position}, but the text has the positions 0 to {ids.shape[1] - 1}.")

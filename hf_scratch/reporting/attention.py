@@ -3,14 +3,11 @@
 
 from pathlib import Path
 
-import torch
-from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
-
-from ..loading import load_tokenizer
+from ..explaining import LoadedModel, compute_attention, load_model
+from .drawings import NEXT
 from .plots import plot_attention
 
 
-@torch.no_grad()
 def draw_cross_attention(folder: Path, source: str) -> str:
     """Translate `source` and draw the last decoder layer's attention over it.
 
@@ -21,18 +18,20 @@ def draw_cross_attention(folder: Path, source: str) -> str:
     Returns:
         The picture's path.
     """
-    # only eager attention returns its weights
-    model = AutoModelForSeq2SeqLM.from_pretrained(folder, attn_implementation="eager")
-    tokenizer = load_tokenizer(folder)
-    inputs = tokenizer(source, return_tensors="pt")
-    output_ids = model.generate(**inputs)
-    outputs = model(**inputs, decoder_input_ids=output_ids, output_attentions=True)
-    keys = tokenizer.batch_decode(inputs["input_ids"][0][:, None], use_source_tokenizer=True)
-    queries = tokenizer.batch_decode(output_ids[0][:, None])
-    return plot_attention(outputs.cross_attentions[-1][0], queries, keys, str(folder))
+    loaded = load_model(folder)
+    ids = loaded.encode(source)
+    output_ids = loaded.model.generate(ids)
+    weights = compute_attention(loaded, ids, output_ids)["cross-attention"]
+    return plot_attention(
+        weights[-1],
+        loaded.read(output_ids[0]),
+        loaded.read(ids[0], from_source=True),
+        str(folder),
+        title=f"cross-attention, layer {len(weights) - 1}, of {source!r}",
+        **label_axes("cross-attention", loaded),
+    )
 
 
-@torch.no_grad()
 def draw_self_attention(folder: Path, text: str) -> str:
     """Draw the last layer's attention of `text` over itself.
 
@@ -43,8 +42,26 @@ def draw_self_attention(folder: Path, text: str) -> str:
     Returns:
         The picture's path.
     """
-    model = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager", dtype="float32").eval()
-    tokenizer = load_tokenizer(folder)
-    inputs = tokenizer(text, return_tensors="pt")
-    tokens = tokenizer.batch_decode(inputs["input_ids"][0][:, None])
-    return plot_attention(model(**inputs, output_attentions=True).attentions[-1][0], tokens, tokens, str(folder))
+    loaded = load_model(folder)
+    ids = loaded.encode(text)
+    weights = compute_attention(loaded, ids)["self-attention"]
+    tokens = loaded.read(ids[0])
+    title = f"self-attention, layer {len(weights) - 1}, of {text!r}"
+    labels = label_axes("self-attention", loaded)
+    return plot_attention(weights[-1], tokens, tokens, str(folder), title=title, **labels)
+
+
+def label_axes(kind: str, loaded: LoadedModel) -> dict[str, str]:
+    """The labels of an attention map's axes.
+
+    Args:
+        kind: a name that `compute_attention` gives.
+        loaded: its model.
+    """
+    query, key = "token", "token that is attended to"
+    if kind == "encoder self-attention":
+        return {"query_label": "source token that attends", "key_label": "source token that is attended to"}
+    if loaded.is_translator:
+        query = "decoder's input"
+        key = "source token" if kind == "cross-attention" else "decoder's input that is attended to"
+    return {"query_label": f"{query} ({NEXT})", "key_label": key}

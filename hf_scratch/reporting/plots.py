@@ -1,20 +1,22 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 """Pictures: learning curves, attention maps and masks, positional encodings."""
 
+import math
 import os
 
-import matplotlib
 import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
-matplotlib.use("Agg")  # draws into files: the scripts also run where there is no screen
+from .drawings import draw_attention, escape
 
-import matplotlib.pyplot as plt
+FEW_POINTS = 30  # up to this many, each point has a marker
 
 
 def plot_learning_curve(log_history: list[dict], output_dir: str, name: str = "learning_curve.png") -> str:
     """Draw losses over steps. Below them: BLEU and exact matches if the run has them, else the learning rate.
 
-    BLEU needs four words in a row, so it is 0 for one-word answers; exact matches cover those.
+    BLEU needs four words in a row, so it is 0 for one-word answers: exact matches then stand alone.
 
     Args:
         log_history: `trainer.state.log_history`.
@@ -29,33 +31,37 @@ def plot_learning_curve(log_history: list[dict], output_dir: str, name: str = "l
         for key, points in series.items():
             if key in entry:
                 points.append((entry["step"], entry[key]))
-    figure, (losses, below) = plt.subplots(
-        2, 1, figsize=(7, 5.5), sharex=True, height_ratios=(2, 1), layout="constrained"
-    )
+    if series["eval_exact_match"] and not any(bleu for _, bleu in series["eval_bleu"]):
+        series["eval_bleu"] = []
+    figure = Figure(figsize=(7, 5.5), layout="constrained")
+    losses, below = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
     for key, label in (("loss", "training (with label smoothing, if any)"), ("eval_loss", "validation")):
-        if series[key]:
-            losses.plot(*zip(*series[key], strict=True), label=label)
+        _plot_points(losses, series[key], label=label)
+    losses.set_title("learning curve", fontsize=10, loc="left")
     losses.set_ylabel("loss [nats per token]")
     if losses.lines:
         losses.legend()
-    losses.grid(alpha=0.3)
-    if series["eval_bleu"]:
-        below.plot(*zip(*series["eval_bleu"], strict=True), color="tab:green", marker="o", label="BLEU")
-        if series["eval_exact_match"]:
-            percent = [(step, 100 * share) for step, share in series["eval_exact_match"]]
-            below.plot(*zip(*percent, strict=True), color="tab:red", marker="x", label="exact matches [%]")
+    values = [value for key in ("loss", "eval_loss") for _, value in series[key]]
+    _limit_axis(losses, values, find_limits(values))
+    if series["eval_bleu"] or series["eval_exact_match"]:
+        _plot_points(below, series["eval_bleu"], color="tab:green", marker="o", label="BLEU")
+        percent = [(step, 100 * share) for step, share in series["eval_exact_match"]]
+        _plot_points(below, percent, color="tab:red", marker="x", label="exact matches [%]")
         below.set_ylabel("validation")
         below.legend()
-    elif series["learning_rate"]:
-        below.plot(*zip(*series["learning_rate"], strict=True), color="tab:green")
+    else:
+        _plot_points(below, series["learning_rate"], color="tab:green")
         below.set_ylabel("learning rate")
-    below.set_xlabel("step")
-    below.grid(alpha=0.3)
+    below.set_xlabel("step [updates]")
+    for axis in (losses, below):
+        axis.grid(alpha=0.3)
     return _save(figure, output_dir, name)
 
 
 def plot_runs(logs: dict[str, list[dict]], output_dir: str, name: str = "runs.png") -> str:
     """Draw the validation scores of several runs over steps: BLEU, else bits per byte, else the loss.
+
+    Each run has a panel of its own, with all other runs in grey behind it, and its best score in the title.
 
     Args:
         logs: for each run's name its `trainer.state.log_history`.
@@ -72,23 +78,43 @@ def plot_runs(logs: dict[str, list[dict]], output_dir: str, name: str = "runs.pn
     }
     logged = {key for log in logs.values() for entry in log for key in entry}
     key = next((key for key in names if key in logged), "eval_loss")
-    figure, axis = plt.subplots(figsize=(7, 5), layout="constrained")
-    axis.set_prop_cycle(color=matplotlib.color_sequences["tab20"])
-    for label, log in logs.items():
-        points = [(entry["step"], entry[key]) for entry in log if key in entry]
-        if points:
-            axis.plot(*zip(*points, strict=True), marker=".", label=label)
-    axis.set_xlabel("step")
-    axis.set_ylabel(names[key])
-    axis.grid(alpha=0.3)
-    axis.legend(fontsize=8)
+    choose_best = max if key == "eval_bleu" else min
+    runs = {label: [(entry["step"], entry[key]) for entry in log if key in entry] for label, log in logs.items()}
+    runs = {label: points for label, points in runs.items() if points}
+    best = {label: choose_best(value for _, value in points) for label, points in runs.items()}
+    limits = find_limits([value for points in runs.values() for _, value in points])
+    columns = min(max(len(runs), 1), 4)
+    rows = -(-max(len(runs), 1) // columns)
+    figure = Figure(figsize=(1 + 2.4 * columns, 0.8 + 1.7 * rows), layout="constrained")
+    axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    for axis in axes.flat[len(runs) :]:
+        axis.remove()
+    ordered = sorted(runs, key=best.__getitem__, reverse=choose_best is max)
+    for i, (label, axis) in enumerate(zip(ordered, axes.flat, strict=False)):
+        for other in runs.values():
+            _plot_points(axis, other, color="0.85", linewidth=0.8, marker=".", markersize=2)
+        _plot_points(axis, runs[label], color="tab:blue", marker=".")
+        _limit_axis(axis, [value for _, value in runs[label]], limits)
+        axis.set_title(escape(f"{label}: {best[label]:.4g}"), fontsize=8)
+        axis.tick_params(labelsize=7, labelbottom=i + columns >= len(runs))
+        axis.grid(alpha=0.3)
+    figure.supxlabel("step [updates]", fontsize=9)
+    figure.supylabel(names[key], fontsize=9)
+    figure.suptitle("each run against all others (grey); its best score is in the title", fontsize=9)
     return _save(figure, output_dir, name)
 
 
 def plot_attention(
-    weights: torch.Tensor, queries: list[str], keys: list[str], output_dir: str, name: str = "attention.png"
+    weights: torch.Tensor,
+    queries: list[str],
+    keys: list[str],
+    output_dir: str,
+    name: str = "attention.png",
+    title: str = "attention",
+    query_label: str = "query: the token that attends",
+    key_label: str = "key: the token that is attended to",
 ) -> str:
-    """Draw one attention map per head, at most four in a row.
+    """Draw one attention map per head into a file, see `draw_attention`.
 
     Args:
         weights: (heads, queries, keys), of one layer and one sentence. Only a model with
@@ -97,6 +123,9 @@ def plot_attention(
         keys: the tokens that are attended to.
         output_dir: the folder of the picture.
         name: the picture's file name.
+        title: layer and sentence.
+        query_label: what the rows are.
+        key_label: what the columns are.
 
     Returns:
         The picture's path in `output_dir`.
@@ -108,25 +137,7 @@ def plot_attention(
         raise ValueError(
             f"`weights` must be (heads, {len(queries)}, {len(keys)}) for these tokens, got {tuple(weights.shape)}."
         )
-    heads = weights.shape[0]
-    columns = min(heads, 4)
-    rows = -(-heads // columns)
-    figure, axes = plt.subplots(
-        rows,
-        columns,
-        figsize=(1.2 + 0.32 * len(keys) * columns, (1.2 + 0.28 * len(queries)) * rows),
-        squeeze=False,
-        sharey=True,
-        layout="constrained",
-    )
-    for axis in axes.flat[heads:]:
-        axis.remove()
-    for head, axis in enumerate(axes.flat[:heads]):
-        axis.imshow(weights[head].detach().float().cpu().numpy(), cmap="viridis", vmin=0, vmax=1, aspect="auto")
-        axis.set_title(f"head {head}", fontsize=9)
-        axis.set_xticks(range(len(keys)), keys, rotation=90, fontsize=8)
-        axis.set_yticks(range(len(queries)), queries, fontsize=8)
-    return _save(figure, output_dir, name)
+    return _save(draw_attention(weights, queries, keys, title, query_label, key_label), output_dir, name)
 
 
 def plot_positional_encoding(table: torch.Tensor, output_dir: str, name: str = "positions.png") -> str:
@@ -140,11 +151,13 @@ def plot_positional_encoding(table: torch.Tensor, output_dir: str, name: str = "
     Returns:
         The picture's path in `output_dir`.
     """
-    figure, axis = plt.subplots(figsize=(7, 4), layout="constrained")
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axis = figure.subplots()
     image = axis.imshow(table.detach().float().cpu().numpy(), cmap="RdBu", aspect="auto")
+    axis.set_title("positional encoding, section 3.5", fontsize=10, loc="left")
     axis.set_xlabel("dimension")
-    axis.set_ylabel("position")
-    figure.colorbar(image)
+    axis.set_ylabel("position [tokens]")
+    figure.colorbar(image, label="value added to the embedding")
     return _save(figure, output_dir, name)
 
 
@@ -162,22 +175,23 @@ def plot_sine_curves(table: torch.Tensor, output_dir: str, name: str = "sine_cur
     table = table.detach().float().cpu()
     pairs = table.shape[1] // 2
     shown = sorted({round(i * (pairs - 1) / 3) for i in range(4)})
-    figure, axes = plt.subplots(
-        len(shown), 1, figsize=(7, 1.5 * len(shown)), sharex=True, squeeze=False, layout="constrained"
-    )
+    figure = Figure(figsize=(7, 1.5 * len(shown) + 0.3), layout="constrained")
+    axes = figure.subplots(len(shown), 1, sharex=True, squeeze=False)
     for axis, pair in zip(axes.flat, shown, strict=True):
         for column, style in ((2 * pair, "-"), (2 * pair + 1, "--")):
             axis.plot(table[:, column].numpy(), style, label=f"column {column}")
         axis.set_ylim(-1.1, 1.1)
         axis.legend(fontsize=8, loc="right")
-    axes.flat[-1].set_xlabel("position")
+    figure.suptitle("positional encoding, section 3.5: sine (solid) and cosine (dashed)", fontsize=10)
+    figure.supylabel("value", fontsize=10)
+    axes.flat[-1].set_xlabel("position [tokens]")
     return _save(figure, output_dir, name)
 
 
 def plot_masks(
     masks: dict[str, tuple[torch.Tensor, list[str], list[str]]], output_dir: str, name: str = "masks.png"
 ) -> str:
-    """Draw attention masks side by side: bright where a query may attend to a key.
+    """Draw attention masks side by side: blue where a query may attend to a key.
 
     Args:
         masks: for each title a mask (queries, keys), True where attention is allowed, and both sides' tokens.
@@ -189,19 +203,61 @@ def plot_masks(
     """
     height = 1.2 + 0.3 * max(len(queries) for _, queries, _ in masks.values())
     width = sum(1.2 + 0.3 * len(keys) for _, _, keys in masks.values())
-    figure, axes = plt.subplots(
-        1, len(masks), figsize=(max(width, 2.5 * len(masks)), max(height, 2.5)), squeeze=False, layout="constrained"
-    )
+    figure = Figure(figsize=(max(width, 2.5 * len(masks)) + 0.6, max(height, 2.5) + 0.6), layout="constrained")
+    axes = figure.subplots(1, len(masks), squeeze=False)
     for axis, (title, (mask, queries, keys)) in zip(axes.flat, masks.items(), strict=True):
-        axis.imshow(mask.cpu().numpy(), cmap="viridis", vmin=0, vmax=1)
+        axis.imshow(mask.cpu().numpy(), cmap="Blues", vmin=0, vmax=1.25)
         axis.set_title(title, fontsize=9)
-        axis.set_xticks(range(len(keys)), keys, rotation=90, fontsize=8)
-        axis.set_yticks(range(len(queries)), queries, fontsize=8)
+        axis.set_xticks(range(len(keys)), list(map(escape, keys)), rotation=90, fontsize=8)
+        axis.set_yticks(range(len(queries)), list(map(escape, queries)), fontsize=8)
+    figure.suptitle("masks: blue where a query may attend to a key", fontsize=9)
+    figure.supxlabel("key", fontsize=9)
+    figure.supylabel("query", fontsize=9)
     return _save(figure, output_dir, name)
 
 
-def _save(figure, output_dir: str, name: str) -> str:
+def _plot_points(axis: Axes, points: list[tuple[float, float]], **style) -> None:
+    """Draw a line through (x, y) points. A few points have markers, so that a single one shows."""
+    if points:
+        style.setdefault("marker", "." if len(points) <= FEW_POINTS else None)
+        axis.plot(*zip(*points, strict=True), **style)
+
+
+def find_limits(values: list[float]) -> tuple[float, float] | None:
+    """Where a y axis should end, so that outliers do not squeeze the rest: the last values inside the outer fences.
+
+    The outer fences (Tukey) are three times the distance of the quartiles beyond them.
+
+    Args:
+        values: all values to draw.
+
+    Returns:
+        The lowest and the highest value inside. None: all values are inside.
+    """
+    finite = torch.tensor([value for value in values if math.isfinite(value)], dtype=torch.double)
+    if len(finite) < 4:
+        return None
+    low, high = torch.quantile(finite, torch.tensor([0.25, 0.75], dtype=torch.double)).tolist()
+    inside = finite[(finite >= low - 3 * (high - low)) & (finite <= high + 3 * (high - low))]
+    if high == low or len(inside) == len(finite):
+        return None
+    return float(inside.min()), float(inside.max())
+
+
+def _limit_axis(axis: Axes, values: list[float], limits: tuple[float, float] | None) -> None:
+    """End the y axis at the limits, and count the values outside in a corner."""
+    if limits is None:
+        return
+    bottom, top = limits
+    margin = 0.05 * (top - bottom)
+    axis.set_ylim(bottom - margin, top + margin)
+    outside = sum(not bottom <= value <= top for value in values)
+    if outside:
+        text = f"{outside} of {len(values)} values are outside"
+        axis.text(0.98, 0.03, text, transform=axis.transAxes, ha="right", va="bottom", fontsize=7, color="0.3")
+
+
+def _save(figure: Figure, output_dir: str, name: str) -> str:
     path = os.path.join(output_dir, name)
     figure.savefig(path, dpi=120)
-    plt.close(figure)
     return path

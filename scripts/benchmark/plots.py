@@ -33,7 +33,9 @@ def plot_ratios(rows: list[dict[str, Any]], path: Path, longest: float = 2.5) ->
     axis.set_yticks(range(len(rows)), [row["name"] for row in rows])
     axis.set_xticks([0, 0.5, 1, 1.5, 2, longest], ["0", "0.5", "target", "1.5", "2", f"≥ {longest}"])
     axis.set_xlim(0, longest + 1.5)
+    axis.set_title("each bar: its measured ratio, the target in brackets, and the peer", fontsize=10, loc="left")
     axis.set_xlabel("share of the target that is reached")
+    axis.set_ylabel("work")
     axis.set_axisbelow(True)
     axis.grid(axis="x", alpha=0.3)
     figure.savefig(path, dpi=120)
@@ -52,6 +54,7 @@ def plot_growth(points: list[dict[str, Any]], path: Path) -> None:
         "width": "4 rows of 256 tokens",
         "batch": "rows of 256 tokens, 256 wide",
     }
+    units = {"length": "length [tokens]", "width": "width [dimensions]", "batch": "batch [rows]"}
     colors = dict(zip(points[0]["training"], ("tab:blue", "tab:orange"), strict=True))
     figure, axes = plt.subplots(2, 3, figsize=(11, 6), sharex="col", sharey="row", layout="constrained")
     for (row, key), (column, name) in itertools.product(enumerate(("seconds", "MiB")), enumerate(titles)):
@@ -68,8 +71,9 @@ def plot_growth(points: list[dict[str, Any]], path: Path) -> None:
         if row == 0:
             axis.set_title(titles[name])
         else:
-            axis.set_xlabel(name)
-    axes[0, 0].set_ylabel("seconds per step")
+            axis.set_xlabel(units[name])
+    figure.suptitle("seconds and memory of one step; both axes are logarithmic", fontsize=10)
+    axes[0, 0].set_ylabel("time [seconds per step]")
     axes[1, 0].set_ylabel("peak memory [MiB]")
     figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
     figure.savefig(path, dpi=120)

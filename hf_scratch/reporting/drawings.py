@@ -1,0 +1,254 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""Figures of what a model does with one sentence. They are drawn without pyplot, so several threads may draw at once.
+
+Colours are dark on white, and darker means more: the explorer inverts them on a dark page.
+"""
+
+import textwrap
+from collections.abc import Sequence
+
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from ..explaining import BeamTree, Prediction, Stage
+
+# the colours of figure 1 in the paper
+BLOCK_COLORS = {
+    "embedding": "#f7d9d9",
+    "position": "#ffffff",
+    "sum": "#ffffff",
+    "self-attention": "#fbddb4",
+    "cross-attention": "#fbddb4",
+    "feed-forward": "#c3e3f0",
+    "norm": "#f0f2b5",
+}
+OUTCOME_COLORS = {"kept": "#cfe2f5", "dropped": "#ffffff", "ended": "#c5e8c8"}
+DARK = "#08519c"
+GRAY = "#767676"
+NEXT = "row t predicts token t + 1"
+
+
+def escape(text: str) -> str:
+    """Keep matplotlib from reading "$" as the begin of a formula."""
+    return text.replace("$", r"\$")
+
+
+def show_share(share: float) -> str:
+    """A probability in percent; a small one does not become 0."""
+    return f"{share:.1%}" if share >= 0.0005 else "<0.1%"
+
+
+def draw_attention(
+    weights: torch.Tensor, queries: Sequence[str], keys: Sequence[str], title: str, query_label: str, key_label: str
+) -> Figure:
+    """Draw one attention map per head, at most four in a row, with one scale from 0 to 1.
+
+    Args:
+        weights: (heads, queries, keys), of one layer and one sentence.
+        queries: the tokens that attend.
+        keys: the tokens that are attended to.
+        title: layer and sentence.
+        query_label: what the rows are.
+        key_label: what the columns are.
+    """
+    heads = weights.shape[0]
+    columns = min(heads, 4)
+    rows = -(-heads // columns)
+    size = (max(1.6 + 0.24 * len(keys) * columns, 5.5), 1.6 + (0.7 + 0.22 * len(queries)) * rows)
+    figure, axes = _make_axes(rows, columns, size, title, sharex=True, sharey=True)
+    for axis in axes[heads:]:
+        axis.remove()
+    image = None
+    for head, axis in enumerate(axes[:heads]):
+        image = axis.imshow(weights[head].detach().float().cpu().numpy(), cmap="Blues", vmin=0, vmax=1, aspect="auto")
+        axis.set_title(f"head {head}", fontsize=9)
+        axis.set_xticks(range(len(keys)), list(map(escape, keys)), rotation=90, fontsize=8)
+        axis.set_yticks(range(len(queries)), list(map(escape, queries)), fontsize=8)
+        # where the last row is not full, the labels stand below the row above
+        axis.tick_params(labelbottom=head + columns >= heads)
+    figure.supxlabel(key_label, fontsize=9)
+    figure.supylabel(query_label, fontsize=9)
+    if image is not None:
+        figure.colorbar(image, ax=axes[:heads], aspect=40, label="attention weight; each row's sum is 1")
+    return figure
+
+
+def draw_beam_tree(tree: BeamTree, title: str) -> Figure:
+    """Draw the candidates of each step in a column, the best on top, with lines to the beams that they continue.
+
+    Args:
+        tree: the search.
+        title: the sentence.
+    """
+    steps, rows = len(tree.steps), max(len(step) for step in tree.steps)
+    size = (1.4 + 0.95 * steps, 1.9 + 0.42 * rows)
+    figure, (axis,) = _make_axes(1, 1, (max(size[0], 6.5), size[1]), title)
+    best = _best_path(tree)
+    for number, step in enumerate(tree.steps):
+        for rank, candidate in enumerate(step):
+            is_best = (number, rank) in best
+            if number:
+                axis.plot(
+                    [number - 1, number],
+                    [candidate.parent, rank],
+                    color=DARK if is_best else "#d4d4d4" if candidate.outcome == "dropped" else GRAY,
+                    linewidth=2.2 if is_best else 0.8,
+                    zorder=2 if is_best else 1,
+                )
+            place = "" if candidate.place is None else f"  #{candidate.place + 1}"
+            score = candidate.score if candidate.final_score is None else candidate.final_score
+            axis.text(
+                number,
+                rank,
+                f"{escape(_shorten(candidate.text))}{place}\n{score:.2f}",
+                ha="center",
+                va="center",
+                fontsize=7.5,
+                color=GRAY if candidate.outcome == "dropped" else "black",
+                fontweight="bold" if is_best else "normal",
+                bbox={
+                    "boxstyle": "round,pad=0.25",
+                    "facecolor": OUTCOME_COLORS[candidate.outcome],
+                    "edgecolor": DARK if is_best else "#c8c8c8",
+                    "linewidth": 1.6 if is_best else 0.7,
+                },
+            )
+    for outcome, color in OUTCOME_COLORS.items():
+        axis.scatter([], [], marker="s", s=70, color=color, edgecolors="#888888", label=outcome)
+    axis.plot([], [], color=DARK, linewidth=2.2, label="best result")
+    figure.legend(loc="outside lower left", ncols=4, fontsize=8, frameon=False)
+    axis.set_xlim(-0.6, steps - 0.4)
+    axis.set_ylim(rows - 0.4, -0.6)
+    axis.set_xticks(range(steps), [str(i + 1) for i in range(steps)])
+    axis.set_yticks(range(rows), [str(i + 1) for i in range(rows)])
+    axis.set_xlabel(
+        "step: number of the new token. Below each token its score: the sum of log-probabilities [nats];\nif ended, "
+        f"divided by length ^ {tree.length_penalty:g}, with the place among the results (#1 is the best)",
+        fontsize=9,
+        loc="left",
+    )
+    axis.set_ylabel("rank among the step's candidates", fontsize=9)
+    axis.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def draw_predictions(predictions: Sequence[Prediction], title: str) -> Figure:
+    """Draw each token's probability as a bar, and name the likeliest alternatives beside it.
+
+    Args:
+        predictions: of the tokens in their order.
+        title: the sentence.
+    """
+    figure, (axis,) = _make_axes(1, 1, (8.5, 1.6 + 0.27 * len(predictions)), title)
+    values = [each.probability for each in predictions]
+    axis.barh(range(len(values)), values, color="#9ecae1", height=0.75)
+    for i, each in enumerate(predictions):
+        axis.text(0.01, i, show_share(each.probability), va="center", fontsize=8)
+        others = [other for other in each.alternatives if other.token != each.token][:3]
+        text = "   ".join(f"{_shorten(other.text)} {show_share(other.probability)}" for other in others)
+        axis.text(1.02, i, escape(text), va="center", fontsize=8, color="#444444")
+    axis.text(1.02, -1, "likeliest alternatives", va="center", fontsize=8, fontweight="bold")
+    axis.set_yticks(range(len(values)), [escape(_shorten(each.text)) for each in predictions], fontsize=8)
+    axis.set_ylim(len(values) - 0.4, -1.5)
+    axis.set_xlim(0, 1.9)
+    axis.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0%", "25%", "50%", "75%", "100%"])
+    axis.spines["bottom"].set_bounds(0, 1)
+    axis.set_xlabel("probability of the token, given all tokens before it", fontsize=9, loc="left")
+    axis.set_ylabel("token", fontsize=9)
+    axis.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def draw_alternatives(prediction: Prediction, title: str) -> Figure:
+    """Draw a token's alternatives: the model's probabilities, and those after temperature, top-k and top-p.
+
+    Args:
+        prediction: of one token.
+        title: where the token stands, and the options.
+    """
+    alternatives = prediction.alternatives
+    figure, (axis,) = _make_axes(1, 1, (6, 1.5 + 0.32 * len(alternatives)), title)
+    for i, each in enumerate(alternatives):
+        axis.barh(i - 0.2, each.probability, height=0.38, color="#9ecae1", label="" if i else "the model's")
+        axis.barh(i + 0.2, each.shaped, height=0.38, color=DARK, label="" if i else "drawn from")
+        text = f"{show_share(each.probability)} → " + (show_share(each.shaped) if each.shaped else "cut")
+        axis.text(max(each.probability, each.shaped) + 0.01, i, text, va="center", fontsize=8)
+    axis.set_yticks(range(len(alternatives)), [escape(_shorten(each.text)) for each in alternatives], fontsize=8)
+    for label, each in zip(axis.get_yticklabels(), alternatives, strict=True):
+        label.set_fontweight("bold" if each.token == prediction.token else "normal")
+    axis.invert_yaxis()
+    longest = max(max(each.probability, each.shaped) for each in alternatives)
+    ticks = [tick for tick in MaxNLocator(5).tick_values(0, longest) if tick <= 1]
+    axis.set_xticks(ticks, [f"{tick:.0%}" for tick in ticks])
+    axis.spines["bottom"].set_bounds(0, ticks[-1])
+    axis.set_xlim(0, longest * 1.4 + 0.01)
+    axis.set_xlabel("probability", fontsize=9)
+    axis.set_ylabel("token (bold: the one that came)", fontsize=9)
+    axis.legend(fontsize=8, loc="lower right", frameon=False)
+    axis.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def draw_stages(stages: Sequence[Stage], title: str) -> Figure:
+    """Draw a token's way from the bottom to the top, as in figure 1: block, norms, and what the head would predict.
+
+    Args:
+        stages: the stages in their order.
+        title: the token and the sentence.
+    """
+    figure, (blocks, norms, words) = _make_axes(
+        1, 3, (9.5, 1.6 + 0.36 * len(stages)), title, sharey=True, width_ratios=(2.3, 2.2, 3)
+    )
+    for i, stage in enumerate(stages):
+        blocks.barh(i, 1, height=0.78, color=BLOCK_COLORS[stage.kind], edgecolor="#555555", linewidth=0.8)
+        blocks.text(0.5, i, stage.name, ha="center", va="center", fontsize=8)
+        norms.barh(i, stage.norm, height=0.78, color="#9ecae1", label="" if i else "the vector")
+        if stage.update_norm is not None:
+            norms.plot(stage.update_norm, i, "o", color=DARK, markersize=5)
+        norms.text(stage.norm, i, f" {stage.norm:.1f}", va="center", fontsize=8)
+        for column, (text, share) in enumerate(stage.predictions):
+            words.barh(i, 0.96, left=column, height=0.78, color=DARK, alpha=0.05 + 0.5 * share)
+            label = f"{escape(_shorten(text))} {show_share(share)}"
+            words.text(column + 0.48, i, label, ha="center", va="center", fontsize=8)
+    norms.plot([], [], "o", color=DARK, label="what the sub-layer added")
+    norms.set_xlim(0, 1.2 * max(stage.norm for stage in stages))
+    norms.set_xlabel("Euclidean norm", fontsize=9)
+    figure.legend(fontsize=8, loc="outside lower center", ncols=2, frameon=False)
+    blocks.set_xlabel("block, coloured as in figure 1 of the paper;\nthe token goes upwards", fontsize=9)
+    words.set_xlabel("what the head would predict here, with probability", fontsize=9)
+    words.set_xlim(0, max(1, max(len(stage.predictions) for stage in stages)))
+    for axis in (blocks, words):
+        axis.set_xticks([])
+        axis.spines[:].set_visible(False)
+    for axis in (blocks, norms, words):
+        axis.set_yticks([])
+    norms.spines[["top", "right"]].set_visible(False)
+    blocks.set_ylim(-0.6, len(stages) - 0.4)
+    return figure
+
+
+def _make_axes(
+    rows: int, columns: int, size: tuple[float, float], title: str, **kwargs
+) -> tuple[Figure, Sequence[Axes]]:
+    figure = Figure(figsize=size, layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False, **kwargs)
+    # a letter of 10 points is about 0.085 inches wide
+    figure.suptitle(escape(textwrap.fill(title, max(int(size[0] / 0.085), 30))), fontsize=10, x=0.01, ha="left")
+    return figure, list(axes.flat)
+
+
+def _best_path(tree: BeamTree) -> set[tuple[int, int]]:
+    """Step and rank of each candidate on the way to the best result."""
+    found = [(n, rank) for n, step in enumerate(tree.steps) for rank, each in enumerate(step) if each.place == 0]
+    path = set()
+    for number, rank in found:
+        while number >= 0:
+            path.add((number, rank))
+            rank, number = tree.steps[number][rank].parent, number - 1
+    return path
+
+
+def _shorten(text: str, longest: int = 12) -> str:
+    return text if len(text) <= longest else text[: longest - 1] + "…"

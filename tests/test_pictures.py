@@ -1,0 +1,131 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""Pictures say what they show: titles, axis labels, units, markers, and axes that fit most of the values."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from conftest import ROOT
+from matplotlib.figure import Figure
+from test_explaining import make_ids, make_loaded
+
+from hf_scratch.explaining import follow_token, predict_tokens, search_beams, write_tokens
+from hf_scratch.reporting import drawings, plots
+
+
+def texts_of(figure: Figure) -> str:
+    figure.canvas.draw()
+    return "\n".join(text.get_text() for text in figure.findobj(lambda each: hasattr(each, "get_text")))
+
+
+@pytest.fixture
+def saved(monkeypatch) -> list[Figure]:
+    """The figures that are saved, in place of their files."""
+    figures = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, path, **kwargs: figures.append(figure))
+    return figures
+
+
+def test_an_attention_map_names_its_axes_scale_layer_and_sentence():
+    weights = torch.rand(6, 3, 4).softmax(-1)
+    figure = drawings.draw_attention(
+        weights, ["a", "$b", "c"], list("wxyz"), "layer 2 of '$x$ and $y$'", f"input ({drawings.NEXT})", "source"
+    )
+    texts = texts_of(figure)
+    for part in ("layer 2 of '\\$x\\$", "row t predicts token t + 1", "source", "attention weight", "head 5", "\\$b"):
+        assert part in texts
+    images = [axis.images[0] for axis in figure.axes if axis.images]
+    assert [image.get_clim() for image in images] == [(0, 1)] * 6
+    for image, head in zip(images, weights, strict=True):
+        assert torch.equal(torch.tensor(image.get_array()), head)
+
+
+@pytest.mark.parametrize("family", ["gpt", "transformer"])
+def test_a_tree_shows_each_candidate_with_its_score(family):
+    loaded = make_loaded(family)
+    tree = search_beams(loaded, make_ids(loaded)["input_ids"], 3, max_new_tokens=4)
+    texts = texts_of(drawings.draw_beam_tree(tree, "a sentence"))
+    for step in tree.steps:
+        for each in step:
+            place = "" if each.place is None else f"  #{each.place + 1}"
+            score = each.score if each.final_score is None else each.final_score
+            assert f"{each.text}{place}\n{score:.2f}" in texts
+    assert "nats" in texts
+
+
+def test_probabilities_and_stages_are_the_numbers_that_were_computed():
+    loaded = make_loaded("gpt")
+    inputs = make_ids(loaded)
+    predictions = predict_tokens(loaded, **inputs)
+    figure = drawings.draw_predictions(predictions, "a text")
+    assert [bar.get_width() for bar in figure.axes[0].patches] == [each.probability for each in predictions]
+    written = list(write_tokens(loaded, inputs["input_ids"], 3, temperature=0.5, top_p=0.5))
+    figure = drawings.draw_alternatives(written[0], "temperature 0.5")
+    pairs = [(each.probability, each.shaped) for each in written[0].alternatives]
+    assert [bar.get_width() for bar in figure.axes[0].patches] == [value for pair in pairs for value in pair]
+    assert "cut" in texts_of(figure)
+    stages = follow_token(loaded, 2, **inputs)
+    figure = drawings.draw_stages(stages, "a token")
+    assert [bar.get_width() for bar in figure.axes[1].patches] == [stage.norm for stage in stages]
+    assert all(stage.name in texts_of(figure) for stage in stages)
+
+
+def test_a_share_is_never_rounded_to_nothing():
+    assert [drawings.show_share(share) for share in (1, 0.123, 0.0006, 1e-9)] == ["100.0%", "12.3%", "0.1%", "<0.1%"]
+
+
+def test_threads_draw_at_once():
+    weights = torch.rand(4, 12, 12).softmax(-1)
+    tokens = [f"token{i}" for i in range(12)]
+
+    def draw(i):
+        return texts_of(drawings.draw_attention(weights, tokens, tokens, f"layer {i}", "query", "key"))
+
+    with ThreadPoolExecutor(8) as pool:
+        assert [f"layer {i}" in texts for i, texts in enumerate(pool.map(draw, range(8)))] == [True] * 8
+
+
+def test_single_points_have_a_marker_and_no_bleu_of_zero_is_drawn(saved, tmp_path):
+    history = [
+        {"step": 1, "loss": 3.0, "learning_rate": 0.1},
+        {"step": 2, "eval_loss": 2.0, "eval_bleu": 0.0, "eval_exact_match": 0.5},
+    ]
+    plots.plot_learning_curve(history, str(tmp_path))
+    losses, below = saved[0].axes
+    assert [line.get_marker() for line in losses.lines] == [".", "."]
+    assert [line.get_label() for line in below.lines] == ["exact matches [%]"]
+    assert losses.get_ylabel() == "loss [nats per token]"
+    history[1]["eval_bleu"] = 12.0
+    plots.plot_learning_curve(history, str(tmp_path))
+    assert [line.get_label() for line in saved[1].axes[1].lines] == ["BLEU", "exact matches [%]"]
+
+
+def test_twenty_runs_have_a_panel_each_and_no_outlier_squeezes_them(saved, tmp_path):
+    logs = {f"run{i}": [{"step": n, "eval_loss": 2 + i / 20 + 1 / n} for n in range(1, 9)] for i in range(19)}
+    logs["diverged"] = [{"step": 1, "eval_loss": 4000.0}]
+    plots.plot_runs(logs, str(tmp_path))
+    axes = saved[0].axes
+    assert len(axes) == 20
+    assert [axis.get_title().split(":")[0] for axis in axes] == [f"run{i}" for i in range(19)] + ["diverged"]
+    assert axes[0].get_ylim()[1] < 5
+    assert "1 of 1 values are outside" in {text.get_text() for text in axes[-1].texts}
+    assert "validation loss [nats per token]" in texts_of(saved[0])
+
+
+@pytest.mark.parametrize("card", ["scratch-gpt-tinystories", "scratch-transformer-multi30k-en-de"])
+def test_the_published_runs_fill_their_axes(card, saved, tmp_path):
+    files = sorted((ROOT / "model_cards" / card / "records").glob("*.json"))
+    logs = {path.stem: json.loads(path.read_text(encoding="utf-8"))["log"] for path in files}
+    plots.plot_runs(logs, str(tmp_path))
+    axes = saved[0].axes
+    bottom, top = axes[0].get_ylim()
+    values = [value for axis in axes for value in axis.lines[-1].get_ydata()]
+    assert sum(bottom <= value <= top for value in values) >= 0.85 * len(values)
+
+
+def test_few_or_equal_values_have_no_outlier():
+    assert plots.find_limits([1.0, 2.0, 500.0]) is None
+    assert plots.find_limits([1.0] * 9) is None
+    assert plots.find_limits([1.0, 2.0, 3.0, 4.0, float("nan")]) is None
+    assert plots.find_limits([1.0, 2.0, 3.0, 4.0, 2.0, 3.0, 900.0]) == (1.0, 4.0)
