@@ -25,7 +25,7 @@ from hf_scratch.models.layers import SinusoidalPositionalEmbedding
 from hf_scratch.reporting.batches import attention_masks, format_batch
 from hf_scratch.reporting.drawings import NEXT
 from hf_scratch.reporting.plots import plot_attention, plot_masks, plot_sine_curves
-from hf_scratch.reporting.shapes import format_lines, record_shapes
+from hf_scratch.explaining.shapes import format_lines, record_shapes
 from hf_scratch.reporting.tables import update_blocks
 from hf_scratch.training.parsing import parse_arguments
 

@@ -3,6 +3,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from transformers import LogitsProcessorList, TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
@@ -156,7 +157,7 @@ def write_tokens(
     Yields:
         Each new token, as soon as it is drawn.
     """
-    shape = {"temperature": temperature or 1.0, "top_k": top_k, "top_p": top_p}
+    shape: dict[str, Any] = {"temperature": temperature or 1.0, "top_k": top_k, "top_p": top_p}
     random = torch.Generator().manual_seed(seed)
     cache, ids = None, input_ids
     # the last token is never read, so it needs no position

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from .. import models
-from ..reporting.shapes import read_statement
+from .shapes import read_statement
 from .models import LoadedModel, copy_to_observe
 
 FOLDER = Path(models.__file__).parent

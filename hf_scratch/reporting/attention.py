@@ -1,11 +1,15 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Attention maps of a saved model while it translates or reads a text."""
+"""Attention maps of a model while it translates or reads a text."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
+import torch
+from matplotlib.figure import Figure
+
 from ..explaining import LoadedModel, compute_attention, load_model
-from .drawings import NEXT
-from .plots import plot_attention
+from .drawings import NEXT, draw_attention
+from .plots import save_figure
 
 
 def draw_cross_attention(folder: Path, source: str) -> str:
@@ -20,16 +24,10 @@ def draw_cross_attention(folder: Path, source: str) -> str:
     """
     loaded = load_model(folder)
     ids = loaded.encode(source)
-    output_ids = loaded.model.generate(ids)
-    weights = compute_attention(loaded, ids, output_ids)["cross-attention"]
-    return plot_attention(
-        weights[-1],
-        loaded.read(output_ids[0]),
-        loaded.read(ids[0], from_source=True),
-        str(folder),
-        title=f"cross-attention, layer {len(weights) - 1}, of {source!r}",
-        **label_axes("cross-attention", loaded),
-    )
+    target_ids = loaded.model.generate(ids)[:, :-1]  # nothing reads the last token
+    weights = compute_attention(loaded, ids, target_ids)["cross-attention"]
+    figure = draw_layer(loaded, "cross-attention", weights, len(weights) - 1, source, ids, target_ids)
+    return save_figure(figure, str(folder), "attention.png")
 
 
 def draw_self_attention(folder: Path, text: str) -> str:
@@ -45,23 +43,44 @@ def draw_self_attention(folder: Path, text: str) -> str:
     loaded = load_model(folder)
     ids = loaded.encode(text)
     weights = compute_attention(loaded, ids)["self-attention"]
-    tokens = loaded.read(ids[0])
-    title = f"self-attention, layer {len(weights) - 1}, of {text!r}"
-    labels = label_axes("self-attention", loaded)
-    return plot_attention(weights[-1], tokens, tokens, str(folder), title=title, **labels)
+    figure = draw_layer(loaded, "self-attention", weights, len(weights) - 1, text, ids)
+    return save_figure(figure, str(folder), "attention.png")
 
 
-def label_axes(kind: str, loaded: LoadedModel) -> dict[str, str]:
-    """The labels of an attention map's axes.
+def draw_layer(
+    loaded: LoadedModel,
+    kind: str,
+    weights: torch.Tensor,
+    layer: int,
+    text: str,
+    input_ids: torch.Tensor,
+    decoder_input_ids: torch.Tensor | None = None,
+    heads: Sequence[int] | None = None,
+) -> Figure:
+    """Draw one layer's attention.
 
     Args:
+        loaded: the model.
         kind: a name that `compute_attention` gives.
-        loaded: its model.
+        weights: (layers, heads, queries, keys), of that name.
+        layer: the layer's index.
+        text: what the model read, for the title.
+        input_ids: (1, length), as given to `compute_attention`.
+        decoder_input_ids: (1, target length), as given to `compute_attention`.
+        heads: the heads to draw. Default: all.
     """
-    query, key = "token", "token that is attended to"
+    heads = range(weights.shape[1]) if heads is None else heads
+    source = loaded.read(input_ids[0], from_source=True)
+    queries, query_label, key_label = source, f"token ({NEXT})", "token that is attended to"
+    keys = source
     if kind == "encoder self-attention":
-        return {"query_label": "source token that attends", "key_label": "source token that is attended to"}
-    if loaded.is_translator:
-        query = "decoder's input"
-        key = "source token" if kind == "cross-attention" else "decoder's input that is attended to"
-    return {"query_label": f"{query} ({NEXT})", "key_label": key}
+        query_label, key_label = "source token that attends", "source token that is attended to"
+    elif decoder_input_ids is not None:
+        queries = loaded.read(decoder_input_ids[0])
+        query_label = f"decoder's input ({NEXT})"
+        if kind == "cross-attention":
+            key_label = "source token that is attended to"
+        else:
+            keys, key_label = queries, "decoder's input that is attended to"
+    title = f"{kind}, layer {layer}: {text}"
+    return draw_attention(weights[layer], queries, keys, title, query_label, key_label, heads)

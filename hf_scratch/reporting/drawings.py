@@ -41,7 +41,13 @@ def show_share(share: float) -> str:
 
 
 def draw_attention(
-    weights: torch.Tensor, queries: Sequence[str], keys: Sequence[str], title: str, query_label: str, key_label: str
+    weights: torch.Tensor,
+    queries: Sequence[str],
+    keys: Sequence[str],
+    title: str,
+    query_label: str,
+    key_label: str,
+    selected: Sequence[int] | None = None,
 ) -> Figure:
     """Draw one attention map per head, at most four in a row, with one scale from 0 to 1.
 
@@ -52,8 +58,10 @@ def draw_attention(
         title: layer and sentence.
         query_label: what the rows are.
         key_label: what the columns are.
+        selected: the heads to draw. Default: all.
     """
-    heads = weights.shape[0]
+    selected = range(weights.shape[0]) if selected is None else selected
+    heads = len(selected)
     columns = min(heads, 4)
     rows = -(-heads // columns)
     size = (max(1.6 + 0.24 * len(keys) * columns, 5.5), 1.6 + (0.7 + 0.22 * len(queries)) * rows)
@@ -61,13 +69,13 @@ def draw_attention(
     for axis in axes[heads:]:
         axis.remove()
     image = None
-    for head, axis in enumerate(axes[:heads]):
+    for i, (head, axis) in enumerate(zip(selected, axes, strict=False)):
         image = axis.imshow(weights[head].detach().float().cpu().numpy(), cmap="Blues", vmin=0, vmax=1, aspect="auto")
         axis.set_title(f"head {head}", fontsize=9)
         axis.set_xticks(range(len(keys)), list(map(escape, keys)), rotation=90, fontsize=8)
         axis.set_yticks(range(len(queries)), list(map(escape, queries)), fontsize=8)
         # where the last row is not full, the labels stand below the row above
-        axis.tick_params(labelbottom=head + columns >= heads)
+        axis.tick_params(labelbottom=i + columns >= heads)
     figure.supxlabel(key_label, fontsize=9)
     figure.supylabel(query_label, fontsize=9)
     if image is not None:

@@ -55,7 +55,7 @@ def plot_learning_curve(log_history: list[dict], output_dir: str, name: str = "l
     below.set_xlabel("step [updates]")
     for axis in (losses, below):
         axis.grid(alpha=0.3)
-    return _save(figure, output_dir, name)
+    return save_figure(figure, output_dir, name)
 
 
 def plot_runs(logs: dict[str, list[dict]], output_dir: str, name: str = "runs.png") -> str:
@@ -101,7 +101,7 @@ def plot_runs(logs: dict[str, list[dict]], output_dir: str, name: str = "runs.pn
     figure.supxlabel("step [updates]", fontsize=9)
     figure.supylabel(names[key], fontsize=9)
     figure.suptitle("each run against all others (grey); its best score is in the title", fontsize=9)
-    return _save(figure, output_dir, name)
+    return save_figure(figure, output_dir, name)
 
 
 def plot_attention(
@@ -137,7 +137,7 @@ def plot_attention(
         raise ValueError(
             f"`weights` must be (heads, {len(queries)}, {len(keys)}) for these tokens, got {tuple(weights.shape)}."
         )
-    return _save(draw_attention(weights, queries, keys, title, query_label, key_label), output_dir, name)
+    return save_figure(draw_attention(weights, queries, keys, title, query_label, key_label), output_dir, name)
 
 
 def plot_positional_encoding(table: torch.Tensor, output_dir: str, name: str = "positions.png") -> str:
@@ -158,7 +158,7 @@ def plot_positional_encoding(table: torch.Tensor, output_dir: str, name: str = "
     axis.set_xlabel("dimension")
     axis.set_ylabel("position [tokens]")
     figure.colorbar(image, label="value added to the embedding")
-    return _save(figure, output_dir, name)
+    return save_figure(figure, output_dir, name)
 
 
 def plot_sine_curves(table: torch.Tensor, output_dir: str, name: str = "sine_curves.png") -> str:
@@ -185,7 +185,7 @@ def plot_sine_curves(table: torch.Tensor, output_dir: str, name: str = "sine_cur
     figure.suptitle("positional encoding, section 3.5: sine (solid) and cosine (dashed)", fontsize=10)
     figure.supylabel("value", fontsize=10)
     axes.flat[-1].set_xlabel("position [tokens]")
-    return _save(figure, output_dir, name)
+    return save_figure(figure, output_dir, name)
 
 
 def plot_masks(
@@ -213,7 +213,7 @@ def plot_masks(
     figure.suptitle("masks: blue where a query may attend to a key", fontsize=9)
     figure.supxlabel("key", fontsize=9)
     figure.supylabel("query", fontsize=9)
-    return _save(figure, output_dir, name)
+    return save_figure(figure, output_dir, name)
 
 
 def _plot_points(axis: Axes, points: list[tuple[float, float]], **style) -> None:
@@ -257,7 +257,8 @@ def _limit_axis(axis: Axes, values: list[float], limits: tuple[float, float] | N
         axis.text(0.98, 0.03, text, transform=axis.transAxes, ha="right", va="bottom", fontsize=7, color="0.3")
 
 
-def _save(figure: Figure, output_dir: str, name: str) -> str:
+def save_figure(figure: Figure, output_dir: str, name: str) -> str:
+    """Write a figure into a folder as a PNG file, and return its path."""
     path = os.path.join(output_dir, name)
     figure.savefig(path, dpi=120)
     return path
