@@ -12,7 +12,7 @@ OUT ?=
 RESUME ?=
 FLAGS = $(if $(MINUTES),--max_minutes $(MINUTES)) $(if $(RESUME),--resume_from_checkpoint auto)
 
-.PHONY: help setup demo test test-slow test-faults test-scale test-min lint bench multi30k tinystories results
+.PHONY: help setup demo explore space test test-slow test-faults test-scale test-browser test-min lint bench multi30k tinystories results
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*  ## \(.*\)/  make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -22,24 +22,39 @@ setup: .venv/.installed  ## install the package and its tools into .venv
 .venv/.installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, e.g. make PYTHON=python3.12" if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,demo,export]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,demo,export,explore]'
 	touch $@
 
 demo: setup  ## run the published models, then train two small ones in minutes
 	$(BIN)/python scripts/demo.py
+
+# MODEL: folders of one or more models, by default the published ones
+explore: setup  ## show in a browser what a model does with a sentence; MODEL=folder
+	$(BIN)/python scripts/explorer/app.py $(if $(MODEL),--model $(MODEL))
+
+space: SPACE := $(or $(OUT),runs/space)
+space:  ## gather the explorer into a folder that runs as a Hugging Face Space; OUT=folder
+	@test ! -e $(SPACE) || { echo "$(SPACE) exists: choose another folder, OUT=..."; exit 1; }
+	mkdir -p $(SPACE)/model_cards
+	cp -r scripts/explorer/. hf_scratch $(SPACE)
+	cp -rL model_cards/scratch-* $(SPACE)/model_cards
+	find $(SPACE) -name __pycache__ -prune -exec rm -r {} +
 
 test: lint  ## lint, then the test suite: 7 minutes on 2 cores
 	$(BIN)/python -m pytest -m 'not slow' --numprocesses auto
 
 test-slow: setup  ## the demo, the READMEs' code, and every figure of the cards: 5 minutes
 	$(BIN)/python -m pytest -m slow --numprocesses auto --ignore tests/test_faults.py --ignore-glob 'tests/test_scale*.py' \
-		--ignore tests/test_streaming.py
+		--ignore tests/test_streaming.py --ignore tests/test_browser.py
 
 test-faults: setup  ## kill, stop and resume training runs: 20 minutes, or 12 with KILLS=2 (default: 6)
 	$(if $(KILLS),HF_SCRATCH_KILLS=$(KILLS)) $(BIN)/python -m pytest -m slow tests/test_faults.py
 
 test-scale: setup  ## several processes and machines, killed, restarted and resumed: 30 minutes
 	$(BIN)/python -m pytest -m slow tests/test_scale*.py tests/test_streaming.py
+
+test-browser: setup  ## use the explorer in headless Chromium, if it is installed: 3 minutes
+	$(BIN)/python -m pytest -m slow tests/test_browser.py
 
 # the lowest transformers that pyproject.toml allows; all else as in constraints.txt
 LOWEST := $(shell sed -n 's/.*"transformers>=\([0-9.]*\).*/\1/p' pyproject.toml)
@@ -51,7 +66,7 @@ test-min: .venv-min/.installed  ## the test suite on the lowest supported transf
 	$(PYTHON) -m venv .venv-min
 	grep -v -e '^transformers==' -e '^huggingface_hub==' constraints.txt > .venv-min/constraints.txt
 	.venv-min/bin/python -m pip install --quiet --disable-pip-version-check --constraint .venv-min/constraints.txt \
-		'transformers~=$(LOWEST).0' --editable '.[dev,demo,export]'
+		'transformers~=$(LOWEST).0' --editable '.[dev,demo,export,explore]'
 	touch $@
 
 lint: setup  ## check style, formatting and types

@@ -14,9 +14,9 @@ from test_scripts import STORIES, TINY_GPT, run, write
 from transformers import default_data_collator
 
 from hf_scratch.evaluation.language_modeling import sample_text
+from hf_scratch.explaining.shapes import record_shapes
 from hf_scratch.models import layers
 from hf_scratch.reporting.batches import attention_masks, format_batch
-from hf_scratch.explaining.shapes import record_shapes
 
 MODELS = ROOT / "hf_scratch" / "models"
 README = (MODELS / "README.md").read_text(encoding="utf-8")

@@ -14,8 +14,8 @@ import torch
 from torch import nn
 
 from .. import models
-from .shapes import read_statement
 from .models import LoadedModel, copy_to_observe
+from .shapes import read_statement
 
 FOLDER = Path(models.__file__).parent
 SUBLAYERS = {

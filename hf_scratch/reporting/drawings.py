@@ -170,19 +170,23 @@ def draw_predictions(predictions: Sequence[Prediction], title: str) -> Figure:
 
 
 def draw_alternatives(prediction: Prediction, title: str) -> Figure:
-    """Draw a token's alternatives: the model's probabilities, and those after temperature, top-k and top-p.
+    """Draw a token's alternatives: the model's probabilities and, if they differ, those that tokens are drawn from.
 
     Args:
         prediction: of one token.
         title: where the token stands, and the options.
     """
     alternatives = prediction.alternatives
-    figure, (axis,) = _make_axes(1, 1, (6, 1.5 + 0.32 * len(alternatives)), title)
+    is_shaped = any(each.shaped != each.probability for each in alternatives)
+    figure, (axis,) = _make_axes(1, 1, (4.6, 1.7 + 0.32 * len(alternatives)), title)
     for i, each in enumerate(alternatives):
-        axis.barh(i - 0.2, each.probability, height=0.38, color="#9ecae1", label="" if i else "the model's")
-        axis.barh(i + 0.2, each.shaped, height=0.38, color=DARK, label="" if i else "drawn from")
-        text = f"{show_share(each.probability)} → " + (show_share(each.shaped) if each.shaped else "cut")
-        axis.text(max(each.probability, each.shaped) + 0.01, i, text, va="center", fontsize=8)
+        text, longest = show_share(each.probability), each.probability
+        axis.barh(i - 0.2 * is_shaped, longest, height=0.38, color="#9ecae1", label="" if i else "the model's")
+        if is_shaped:
+            axis.barh(i + 0.2, each.shaped, height=0.38, color=DARK, label="" if i else "drawn from")
+            text += f" → {show_share(each.shaped) if each.shaped else 'cut'}"
+            longest = max(longest, each.shaped)
+        axis.text(longest + 0.01, i, text, va="center", fontsize=8)
     axis.set_yticks(range(len(alternatives)), [escape(_shorten(each.text)) for each in alternatives], fontsize=8)
     for label, each in zip(axis.get_yticklabels(), alternatives, strict=True):
         label.set_fontweight("bold" if each.token == prediction.token else "normal")
@@ -191,10 +195,11 @@ def draw_alternatives(prediction: Prediction, title: str) -> Figure:
     ticks = [tick for tick in MaxNLocator(5).tick_values(0, longest) if tick <= 1]
     axis.set_xticks(ticks, [f"{tick:.0%}" for tick in ticks])
     axis.spines["bottom"].set_bounds(0, ticks[-1])
-    axis.set_xlim(0, longest * 1.4 + 0.01)
+    axis.set_xlim(0, longest * 1.5 + 0.01)
     axis.set_xlabel("probability", fontsize=9)
     axis.set_ylabel("token (bold: the one that came)", fontsize=9)
-    axis.legend(fontsize=8, loc="lower right", frameon=False)
+    if is_shaped:
+        figure.legend(fontsize=8, loc="outside lower right", ncols=2, frameon=False)
     axis.spines[["top", "right"]].set_visible(False)
     return figure
 
