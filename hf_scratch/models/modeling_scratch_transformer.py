@@ -180,10 +180,11 @@ class ScratchTransformerEncoder(ScratchTransformerStack):
         input_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutput:
         """Encode `input_ids` (batch, source length), masked by 0 on padding, to (batch, source length, d_model)."""
-        hidden_states = self.embed(input_ids, inputs_embeds)
+        hidden_states = self.embed(input_ids, inputs_embeds, position_ids)
         mask = create_bidirectional_mask(self.config, hidden_states, attention_mask)
         for layer in self.layers:
             hidden_states = layer(hidden_states, mask, **kwargs)
@@ -306,6 +307,7 @@ class ScratchTransformerModel(ScratchTransformerPreTrainedModel):
             decoder_inputs_embeds: (batch, target length, d_model), in place of `decoder_input_ids`.
             decoder_position_ids: (batch, target length), for targets that are padded on the left.
             use_cache: return the cache. Default: the configuration's.
+            position_ids: (batch, source length), for sources that are padded on the left.
 
         Returns:
             `last_hidden_state` (batch, target length, d_model), `encoder_last_hidden_state`, and the cache.
@@ -320,6 +322,7 @@ class ScratchTransformerModel(ScratchTransformerPreTrainedModel):
             )
         elif not isinstance(encoder_outputs, BaseModelOutput):
             encoder_outputs = BaseModelOutput(*encoder_outputs)
+        kwargs.pop("position_ids", None)  # the source's
         needs_target = decoder_input_ids is None and decoder_inputs_embeds is None
         if needs_target and input_ids is not None and self.config.share_encoder_decoder_embeddings:
             decoder_input_ids = self.prepare_decoder_input_ids_from_labels(input_ids)
