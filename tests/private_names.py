@@ -146,6 +146,10 @@ PRIVATE_NAMES = [
         "Called: whether a TorchDispatchMode of the user's changes torch's operations.",
     ),
     PrivateName(
+        "torch._C", "_are_functorch_transforms_active", "models/inputs.py",
+        "Called: whether a transform of `torch.func` is active. torch has no public way to ask.",
+    ),
+    PrivateName(
         "torch.overrides", "_get_current_function_mode_stack", "models/known_modules.py",
         "Called: the user's TorchFunctionModes, beside that of `torch.set_default_device`.", "",
     ),
