@@ -137,9 +137,7 @@ def to_marian(model: ScratchTransformerForConditionalGeneration) -> MarianMTMode
     return build(MarianMTModel, config, state, weights, model)
 
 
-def require_even_heads(
-    config: ScratchTransformerConfig, needed: dict[str, tuple[object, str]], target: str
-) -> None:
+def require_even_heads(config: ScratchTransformerConfig, needed: dict[str, tuple[object, str]], target: str) -> None:
     """Raise ValueError unless the fields have their `needed` values, and the heads divide the width evenly."""
     for heads in (config.encoder_attention_heads, config.decoder_attention_heads):
         for name in ("head_dim", "v_head_dim"):

@@ -7,6 +7,7 @@ position table, so the same reordering of the residual stream applies: see maria
 
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from transformers import PegasusConfig, PegasusForConditionalGeneration
@@ -14,7 +15,7 @@ from transformers import PegasusConfig, PegasusForConditionalGeneration
 from ..models.configuration_scratch_transformer import ScratchTransformerConfig
 from ..models.modeling_scratch_transformer import ScratchTransformerForConditionalGeneration
 from . import marian
-from .shared import build, is_tied, load, require_fields, require_head, take, with_all_biases
+from .shared import build, is_tied, load, require_head, take, with_all_biases
 
 # fields with the same names and values; Pegasus has one vocabulary
 CONFIG = tuple(name for name in marian.CONFIG if name not in ("decoder_vocab_size", "bos_token_id"))
@@ -44,7 +45,8 @@ def from_pegasus(
     weights.pop("model.shared.weight", None)  # the embeddings under another name
     for stack in ("encoder", "decoder"):
         table = take(weights, f"model.{stack}.embed_positions.weight")
-        sinusoids = model.get_submodule(f"model.{stack}.embed_positions").create_weight()
+        positions: Any = model.get_submodule(f"model.{stack}.embed_positions")
+        sinusoids = positions.create_weight()
         if not torch.allclose(table.cpu(), sinusoids.to(table.dtype).cpu(), atol=1e-2):
             raise ValueError(f"`model.{stack}.embed_positions.weight` holds no sinusoids, so they cannot be computed.")
     config = ScratchTransformerConfig(
@@ -89,14 +91,13 @@ def to_pegasus(model: ScratchTransformerForConditionalGeneration) -> PegasusForC
     if ours.decoder_start_token_id is None:
         raise ValueError("`decoder_start_token_id` is None, but Pegasus needs an id for it.")
     share = marian.shares_embeddings(model) and is_tied(model)
+    # transformers does not read the last two, but Google's folders have them, and CTranslate2 asks for them
+    others = {"bos_token_id": ours.bos_token_id, "normalize_before": True, "normalize_embedding": False}
     config = PegasusConfig(
         **{name: getattr(ours, name) for name in CONFIG},
-        bos_token_id=ours.bos_token_id,
         tie_word_embeddings=share,
         forced_eos_token_id=model.generation_config.forced_eos_token_id,
-        # transformers does not read these, but Google's folders have them, and CTranslate2 asks for them
-        normalize_before=True,
-        normalize_embedding=False,
+        **others,
     )
     weights = with_all_biases(model)
     bias = weights.pop("lm_head.bias", model.lm_head.weight.new_zeros(ours.vocab_size))
