@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from onnxruntime import InferenceSession
+from onnxruntime import InferenceSession, SessionOptions
 from tokenizers import Tokenizer
 
 
@@ -20,11 +20,13 @@ def run(session: InferenceSession, values: dict) -> dict:
     return dict(zip([node.name for node in session.get_outputs()], session.run(None, given), strict=True))
 
 
-def load(folder: Path) -> dict[str, InferenceSession]:
-    """The graphs "prefill" and "decode", and the "encoder" of an encoder-decoder."""
+def load(folder: Path, threads: int = 0) -> dict[str, InferenceSession]:
+    """The graphs "prefill" and "decode", and the "encoder" of an encoder-decoder. 0 threads means all cores."""
+    options = SessionOptions()
+    options.intra_op_num_threads = threads
     files = {"encoder": folder / "encoder" / "model.onnx"} if (folder / "encoder").is_dir() else {}
     files |= {name: folder / f"{name}.onnx" for name in ("prefill", "decode")}
-    return {name: InferenceSession(file) for name, file in files.items()}
+    return {name: InferenceSession(file, options) for name, file in files.items()}
 
 
 def generate(graphs: dict[str, InferenceSession], config: dict, ids: list[int], max_new_tokens: int) -> list[int]:

@@ -4,7 +4,7 @@
 
 python scripts/serve.py model_cards/scratch-gpt-tinystories --port 8000
 curl -N localhost:8000/v1/completions -H "Content-Type: application/json" \\
-    -d '{"model": "model_cards/scratch-gpt-tinystories", "prompt": "Once upon a time", "max_tokens": 60, "stream": true}'
+    -d '{"model": "model_cards/scratch-gpt-tinystories", "prompt": "One day,", "max_tokens": 60, "stream": true}'
 """
 
 import importlib.util
@@ -20,7 +20,7 @@ PACKAGES = ("fastapi", "uvicorn", "openai", "pydantic")
 @command
 def main():
     if missing := [name for name in PACKAGES if importlib.util.find_spec(name) is None]:
-        raise UserError(f"Serving needs {', '.join(missing)}: pip install 'transformers[serving]'.")
+        raise UserError(f"Serving needs {', '.join(missing)}: pip install 'hf-scratch[serve]'.")
     if importlib.util.find_spec("transformers.cli.serving") is None:
         raise UserError("This version of transformers cannot serve a plugin's model: install 5.23 or newer.")
     from transformers.cli.serve import Serve
