@@ -55,6 +55,8 @@ def generate(graphs: dict[str, InferenceSession], config: dict, ids: list[int], 
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
     folder = Path(sys.argv[1])
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))

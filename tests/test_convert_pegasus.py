@@ -2,6 +2,7 @@
 """Pegasus to ScratchTransformer and back: equal logits, caches, beams and weights, and refusals by field."""
 
 import json
+import logging
 
 import pytest
 import torch
@@ -143,6 +144,16 @@ def test_a_folder_as_googles_loads_by_path(tmp_path):
     stock, ours = PegasusForConditionalGeneration.from_pretrained(tmp_path), from_pegasus(tmp_path)
     assert ours.generation_config.num_beams == 4
     assert torch.equal(ours.generate(**padded()), stock.generate(**padded()))
+
+
+def test_no_weight_is_reported_missing(caplog):
+    logging.getLogger("transformers").propagate = True
+    try:
+        for overrides in ({}, {"tie_word_embeddings": False}):
+            from_pegasus(to_pegasus(make_transformer(norm_first=True, **overrides)))
+    finally:
+        logging.getLogger("transformers").propagate = False
+    assert "MISSING" not in caplog.text
 
 
 def test_the_published_translator_translates_alike_as_a_stock_pegasus(tmp_path):

@@ -7,10 +7,10 @@ position table, so the same reordering of the residual stream applies: see maria
 
 import os
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 from transformers import PegasusConfig, PegasusForConditionalGeneration
+from transformers.models.pegasus.modeling_pegasus import PegasusSinusoidalPositionalEmbedding
 
 from ..models.configuration_scratch_transformer import ScratchTransformerConfig
 from ..models.modeling_scratch_transformer import ScratchTransformerForConditionalGeneration
@@ -45,9 +45,8 @@ def from_pegasus(
     weights.pop("model.shared.weight", None)  # the embeddings under another name
     for stack in ("encoder", "decoder"):
         table = take(weights, f"model.{stack}.embed_positions.weight")
-        positions: Any = model.get_submodule(f"model.{stack}.embed_positions")
-        sinusoids = positions.create_weight()
-        if not torch.allclose(table.cpu(), sinusoids.to(table.dtype).cpu(), atol=1e-2):
+        sinusoids = PegasusSinusoidalPositionalEmbedding(*table.shape).create_weight()
+        if not torch.allclose(table, sinusoids.to(table), atol=1e-2):
             raise ValueError(f"`model.{stack}.embed_positions.weight` holds no sinusoids, so they cannot be computed.")
     config = ScratchTransformerConfig(
         **{name: getattr(theirs, name) for name in CONFIG},
@@ -104,8 +103,10 @@ def to_pegasus(model: ScratchTransformerForConditionalGeneration) -> PegasusForC
     order = marian.sines_first(ours.d_model)
     state = {their: marian.reorder(take(weights, name), dim, order) for name, their, dim in weight_names(ours)}
     state["final_logits_bias"] = bias[None]
-    if share:
-        state["model.shared.weight"] = state["model.encoder.embed_tokens.weight"]
+    state["model.shared.weight"] = state["model.encoder.embed_tokens.weight"]
+    table = PegasusSinusoidalPositionalEmbedding(ours.max_position_embeddings, ours.d_model).create_weight()
+    for stack in ("encoder", "decoder"):
+        state[f"model.{stack}.embed_positions.weight"] = table.to(bias)
     return build(PegasusForConditionalGeneration, config, state, weights, model)
 
 
