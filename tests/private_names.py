@@ -85,6 +85,10 @@ PRIVATE_NAMES = [
     ),
     # the models
     PrivateName(
+        TRAINER, "_track_num_input_tokens", "training/resuming.py",
+        "Overridden to count no tokens for an empty part of an update.", "inputs",
+    ),
+    PrivateName(
         MODEL, "_init_weights", "models/base.py models/modeling_scratch_transformer.py",
         "Overridden for the initial weights, as each model of transformers does.", "module",
     ),

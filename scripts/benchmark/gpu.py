@@ -354,7 +354,7 @@ def main():
         if minutes > args.max_minutes:
             report["rows"][name] = {"skipped": f"no time was left after {minutes:.1f} minutes"}
             continue
-        torch._dynamo.reset()
+        torch.compiler.reset()
         try:
             report["rows"][name] = measure()
         except (RuntimeError, torch.OutOfMemoryError) as error:  # the other rows still count
