@@ -12,7 +12,7 @@ OUT ?=
 RESUME ?=
 FLAGS = $(if $(MINUTES),--max_minutes $(MINUTES)) $(if $(RESUME),--resume_from_checkpoint auto)
 
-.PHONY: help setup demo explore space test test-slow test-faults test-scale test-browser test-min lint bench multi30k tinystories results
+.PHONY: help setup demo explore space test test-slow test-faults test-scale test-engines test-browser test-min lint bench gpu engines multi30k tinystories results
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*  ## \(.*\)/  make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -43,15 +43,18 @@ space:  ## gather the explorer into a folder that runs as a Hugging Face Space; 
 test: lint  ## lint, then the test suite: 7 minutes on 2 cores
 	$(BIN)/python -m pytest -m 'not slow' --numprocesses auto
 
-test-slow: setup  ## the demo, the READMEs' code, and every figure of the cards: 5 minutes
+test-slow: setup  ## the demo, the READMEs' code, every figure of the cards, the GPU tests on the CPU: 8 minutes
 	$(BIN)/python -m pytest -m slow --numprocesses auto --ignore tests/test_faults.py --ignore-glob 'tests/test_scale*.py' \
-		--ignore tests/test_streaming.py --ignore tests/test_browser.py
+		--ignore tests/test_streaming.py --ignore tests/test_engines.py --ignore tests/test_browser.py
 
 test-faults: setup  ## kill, stop and resume training runs: 20 minutes, or 12 with KILLS=2 (default: 6)
 	$(if $(KILLS),HF_SCRATCH_KILLS=$(KILLS)) $(BIN)/python -m pytest -m slow tests/test_faults.py
 
 test-scale: setup  ## several processes and machines, killed, restarted and resumed: 30 minutes
 	$(BIN)/python -m pytest -m slow tests/test_scale*.py tests/test_streaming.py
+
+test-engines: setup  ## the published models in CTranslate2, llama.cpp, onnxruntime and transformers serve: 5 minutes
+	$(BIN)/python -m pytest -m slow -rs tests/test_engines.py
 
 test-browser: setup  ## use the explorer in headless Chromium, if it is installed: 3 minutes
 	$(BIN)/python -m pytest -m slow tests/test_browser.py
@@ -83,6 +86,16 @@ results: setup  ## recompute every figure of the cards and results tables; WRITE
 bench: setup  ## measure speed and memory against the models of transformers; WRITE=1 keeps the figures
 	$(BIN)/python scripts/benchmark/benchmark.py --output_dir $(or $(OUT),runs/benchmark) $(if $(DATA),--data $(DATA)) \
 		$(if $(ONLY),--only $(ONLY)) $(if $(WRITE),--write true)
+
+# DATA: Multi30k; WRITE=1 keeps the figures and writes the table
+engines: setup  ## run the published models in other engines: equal tokens, speed, size; WRITE=1 keeps the figures
+	$(BIN)/python scripts/benchmark/engines.py --data $(or $(DATA),data/multi30k) $(if $(OUT),--output_dir $(OUT)) \
+		$(if $(ONLY),--only $(ONLY)) $(if $(WRITE),--write true)
+
+# needs no virtual environment and no network: torch, transformers, accelerate and pytest of the machine's own Python
+gpu:  ## on a machine with a GPU, run the tests that need one, then its benchmark; OUT=folder
+	$(PYTHON) -m pytest -m gpu -rs tests/test_gpu.py tests/test_attention.py --junitxml $(or $(OUT),runs/gpu)/tests.xml
+	$(PYTHON) scripts/benchmark/gpu.py --output_dir $(or $(OUT),runs/gpu)
 
 # the two trainings of a published model's recipes: script, recipe, dataset
 define TRAIN

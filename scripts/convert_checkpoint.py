@@ -1,11 +1,14 @@
 #!/usr/bin/env python
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Convert a checkpoint of an article, GPT-2 or Marian to one of our models, or one of our models to GPT-2 or Marian.
+"""Convert a checkpoint of an article, GPT-2, Marian or Pegasus to one of our models, or one of our models to these or
+to a file of another engine.
 
 python scripts/convert_checkpoint.py --source gpt-playground --input model.pt --output_dir OUT \\
     --hyperparameters n_layer=6,n_head=8,embedding_dim=512,vocab_size=65,block_size=256
 python scripts/convert_checkpoint.py --source marian --input Helsinki-NLP/opus-mt-en-de --output_dir OUT
-python scripts/convert_checkpoint.py --target marian --input runs/multi30k_tiny --output_dir OUT
+python scripts/convert_checkpoint.py --target pegasus --input runs/multi30k_tiny --output_dir OUT
+python scripts/convert_checkpoint.py --target ctranslate2 --input runs/tiny --output_dir OUT --quantization int8
+python scripts/convert_checkpoint.py --target gguf --input runs/tinystories_small --output_dir OUT
 """
 
 import pickle
@@ -15,7 +18,7 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, PreTrainedModel
 
 from hf_scratch import convert
 from hf_scratch.convert.presets import PRESETS
@@ -26,8 +29,14 @@ from hf_scratch.recipes import parse_pairs
 from hf_scratch.training.checkpoints import check_output_dir
 from hf_scratch.training.parsing import parse_arguments
 
-IN = {"gpt2": convert.from_gpt2, "marian": convert.from_marian}
-OUT = {"gpt2": (convert.to_gpt2, AutoModelForCausalLM), "marian": (convert.to_marian, AutoModelForSeq2SeqLM)}
+IN = {"gpt2": convert.from_gpt2, "marian": convert.from_marian, "pegasus": convert.from_pegasus}
+OUT = {
+    "gpt2": (convert.to_gpt2, AutoModelForCausalLM),
+    "marian": (convert.to_marian, AutoModelForSeq2SeqLM),
+    "pegasus": (convert.to_pegasus, AutoModelForSeq2SeqLM),
+}
+ENGINES = {"ctranslate2": convert.to_ctranslate2, "gguf": convert.to_gguf}  # these write their own files
+TARGETS = [*OUT, *ENGINES]
 
 
 @dataclass
@@ -39,7 +48,11 @@ class ConversionArguments:
     )
     output_dir: str = field(metadata={"help": "A new folder."})
     source: str | None = field(default=None, metadata={"help": f"What the input is: {', '.join([*PRESETS, *IN])}."})
-    target: str | None = field(default=None, metadata={"help": f"What to convert our model to: {', '.join(OUT)}."})
+    target: str | None = field(default=None, metadata={"help": f"What to convert our model to: {', '.join(TARGETS)}."})
+    quantization: str | None = field(
+        default=None,
+        metadata={"help": f"The type of the weights for {' and '.join(ENGINES)}, such as int8. Default: float32."},
+    )
     hyperparameters: str | None = field(
         default=None, metadata={"help": "The constructor arguments of an article's model: a=1,b=2 or JSON."}
     )
@@ -83,8 +96,11 @@ def read_state_dict(path: str) -> Mapping[str, torch.Tensor]:
     return state
 
 
-def run(args: ConversionArguments) -> PreTrainedModel:
+def run(args: ConversionArguments) -> PreTrainedModel | Path:
     """Convert a model.
+
+    Returns:
+        The converted model, or the path of what was written for another engine.
 
     Raises:
         ValueError: a wrong argument, or an input that cannot be converted.
@@ -94,14 +110,22 @@ def run(args: ConversionArguments) -> PreTrainedModel:
         raise ValueError("Give either `--source` (what the input is) or `--target` (what to convert our model to).")
     if args.source is not None and args.source not in [*PRESETS, *IN]:
         raise ValueError(f"`source` is {args.source!r}; it must be one of {', '.join([*PRESETS, *IN])}.")
-    if args.target is not None and args.target not in OUT:
-        raise ValueError(f"`target` is {args.target!r}; it must be one of {', '.join(OUT)}.")
+    if args.target is not None and args.target not in TARGETS:
+        raise ValueError(f"`target` is {args.target!r}; it must be one of {', '.join(TARGETS)}.")
+    if args.quantization is not None and args.target not in ENGINES:
+        raise ValueError(f"`quantization` is {args.quantization!r}, but only {' and '.join(ENGINES)} take one.")
     check_output_dir(args.output_dir)
     if args.source in PRESETS:
         hyperparameters = parse_pairs(args.hyperparameters, "hyperparameters")
         return convert.from_article(args.source, read_state_dict(args.input), **hyperparameters)
     if args.source is not None:
         return IN[args.source](find_model(args.input))
+    if args.target in ENGINES:
+        folder = find_model(args.input)
+        is_encoder_decoder = AutoConfig.from_pretrained(folder).is_encoder_decoder
+        auto_class = AutoModelForSeq2SeqLM if is_encoder_decoder else AutoModelForCausalLM
+        model, tokenizer = load_checkpoint(auto_class, args.input), load_tokenizer(args.input)
+        return ENGINES[args.target](model, tokenizer, args.output_dir, args.quantization or "float32")
     to_target, auto_class = OUT[args.target]
     return to_target(load_checkpoint(auto_class, args.input))
 
@@ -111,6 +135,10 @@ def main():
     with preparation():
         (args,), _ = parse_arguments(ConversionArguments)
         model = run(args)
+    if isinstance(model, Path):
+        files = [path for path in (model, *model.rglob("*")) if path.is_file()]
+        print(f"{sum(path.stat().st_size for path in files) / 1e6:.1f} MB are in {model}.")
+        return
     model.save_pretrained(args.output_dir)
     copy_config_permissions(Path(args.output_dir))
     if args.source not in PRESETS:

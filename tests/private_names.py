@@ -85,6 +85,10 @@ PRIVATE_NAMES = [
     ),
     # the models
     PrivateName(
+        TRAINER, "_track_num_input_tokens", "training/resuming.py",
+        "Overridden to count no tokens for an empty part of an update.", "inputs",
+    ),
+    PrivateName(
         MODEL, "_init_weights", "models/base.py models/modeling_scratch_transformer.py",
         "Overridden for the initial weights, as each model of transformers does.", "module",
     ),
@@ -144,6 +148,10 @@ PRIVATE_NAMES = [
     PrivateName(
         "torch._C", "_len_torch_dispatch_stack", "models/known_modules.py",
         "Called: whether a TorchDispatchMode of the user's changes torch's operations.",
+    ),
+    PrivateName(
+        "torch._C", "_are_functorch_transforms_active", "models/inputs.py",
+        "Called: whether a transform of `torch.func` is active. torch has no public way to ask.",
     ),
     PrivateName(
         "torch.overrides", "_get_current_function_mode_stack", "models/known_modules.py",

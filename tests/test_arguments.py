@@ -1,10 +1,12 @@
+from types import SimpleNamespace
+
 import pytest
 from transformers import TrainingArguments
 
 from hf_scratch import ScratchGPTConfig, ScratchTransformerConfig
 from hf_scratch.recipes import parse_yaml
 from hf_scratch.training.arguments import LanguageModelArguments, ModelArguments
-from hf_scratch.training.parsing import parse_arguments, parse_overrides
+from hf_scratch.training.parsing import check_processes, parse_arguments, parse_overrides
 
 TYPES = (ModelArguments, LanguageModelArguments, TrainingArguments)
 
@@ -114,6 +116,17 @@ def test_what_a_recipe_cannot_hold_is_named(text, message):
     [
         (["--learning_rate", "nan"], "`learning_rate` must be 0 or more, got nan"),
         (["--max_train_samples", "0"], "`max_train_samples` must be 1 or more, got 0"),
+        (["--tokenizer_sample_mb", "inf"], "`tokenizer_sample_mb` must be a finite number above 0, got inf"),
+        (["--global_batch_size", "9" * 20], "`global_batch_size` must be 2,147,483,647 or less, got 9999"),
+        (
+            ["--global_batch_size", "8", "--accelerator_config", '{"gradient_accumulation_kwargs": {"num_steps": 4}}'],
+            "`accelerator_config` has num_steps 4, which changes the rows of an update, and so does `global_batch_si",
+        ),
+        (
+            ["--global_batch_size", "8", "--accelerator_config", '{"split_batches": true}'],
+            "`accelerator_config` has split_batches True",
+        ),
+        (["--global_batch_size", "8", "--auto_find_batch_size", "true"], "`auto_find_batch_size` changes the rows"),
         (["--max_minutes", "nan"], "`max_minutes` must be above 0, got nan"),
         (["--adam_beta2", "1"], "`adam_beta2` must be 0 or more, and below 1"),
         (["--save_steps", "-1"], "`save_steps` must be above 0"),
@@ -160,3 +173,13 @@ def test_a_wrong_override_is_named_with_the_nearest():
         parse_overrides("hidden_act=!!python/name:os.system x", ScratchGPTConfig)
     with pytest.raises(ValueError, match="'hidden_size' is given twice"):
         parse_overrides("hidden_size=1,hidden_size=2", ScratchGPTConfig)
+
+
+def test_several_gpus_need_several_processes(caplog):
+    args = SimpleNamespace(n_gpu=2, world_size=1, average_tokens_across_devices=True)
+    with pytest.raises(ValueError, match=r"2 GPUs are visible to one process.*accelerate launch.*CUDA_VISIBLE"):
+        check_processes(args)
+    check_processes(SimpleNamespace(n_gpu=1, world_size=2, average_tokens_across_devices=True))
+    assert not caplog.text
+    check_processes(SimpleNamespace(n_gpu=1, world_size=2, average_tokens_across_devices=False))
+    assert "the training depends on the number of processes" in caplog.text

@@ -10,6 +10,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from hf_scratch.models import layers
 
+pytestmark = pytest.mark.gpu  # `make gpu` runs them there too
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 BACKENDS = ["sdpa", "flex_attention"]
 # (source mask, target mask) of two rows: padding on the right, on the left, on both sides

@@ -41,7 +41,8 @@ def weights():
 
 
 def arguments(tmp_path, **given) -> Namespace:
-    defaults = {"source": None, "target": None, "hyperparameters": None, "output_dir": str(tmp_path / "out")}
+    defaults = dict.fromkeys(("source", "target", "quantization", "hyperparameters"))
+    defaults["output_dir"] = str(tmp_path / "out")
     return Namespace(**{**defaults, **given})
 
 

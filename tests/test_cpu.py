@@ -243,6 +243,19 @@ def test_a_query_that_may_see_no_key_has_no_context_with_dropout_as_without(bool
     assert not dropped[:, 2].any()
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("boolean", [True, False])
+def test_so_it_is_in_half_precision_and_no_gradient_is_nan(boolean, dtype):
+    case = make_case("boolean", *SHAPES["small"], dtype)
+    case["mask"][:, :, 2] = False
+    if not boolean:
+        case["mask"] = torch.zeros(case["mask"].shape, dtype=dtype).masked_fill(~case["mask"], -torch.inf)
+    context = attend(**case, dropout=0.0)
+    assert not context[:, 2].any()
+    for gradient in torch.autograd.grad(context.float().square().sum(), case["tensors"]):
+        assert gradient.isfinite().all()
+
+
 def test_a_mask_of_fewer_dimensions_is_broadcast():
     case = make_case("boolean", *SHAPES["small"])
     mask = case["mask"][0, 0]

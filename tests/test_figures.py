@@ -24,7 +24,10 @@ def compute_blocks() -> dict[str, dict[str, str]]:
     return {
         "README.md": {**readme_tables.readme_blocks(CARDS), "speed": tables.format_speed(reports)},
         "model_cards/README.md": readme_tables.index_blocks(CARDS),
-        "hf_scratch/convert/README.md": article_tables.article_blocks(),
+        "hf_scratch/convert/README.md": {
+            **article_tables.article_blocks(),
+            "engines": tables.format_all_engines(tables.read_reports(tables.ENGINE_RESULTS)),
+        },
         "scripts/README.md": {"scaling": scaling.format_tables(scaling.ScalingArguments())},
         "scripts/benchmark/README.md": {
             "benchmark": tables.format_benchmark(reports),

@@ -183,6 +183,15 @@ def test_a_compiled_decode_step_has_one_graph_and_is_compiled_once(prompt):
     assert torch.cat([prompt, *produced], dim=1).equal(greedy(model, prompt, 7))
 
 
+@pytest.mark.parametrize("num_beams", [1, 3])
+def test_a_prompt_is_read_in_chunks(family, model, prompt, num_beams):
+    options = {"max_new_tokens": 6, "num_beams": num_beams}
+    if family == "transformer":
+        options["decoder_input_ids"] = torch.randint(3, 60, (len(prompt), 5))
+    expected = model.generate(prompt, **options)
+    assert model.generate(prompt, **options, prefill_chunk_size=2).tolist() == expected.tolist()
+
+
 def test_the_cache_of_a_first_call_carries_into_a_second(prompt):
     model = make_gpt()
     model.generation_config.eos_token_id = None

@@ -73,7 +73,7 @@ def test_it_is_the_cross_entropy_of_all_logits(
     hidden_states = torch.randn(*shape, width, requires_grad=True)
     labels = torch.randint(0, vocab_size, shape).masked_fill(torch.rand(shape) < 0.3, -100)
     labels[0, 0] = vocab_size - 1
-    with patch("hf_scratch.models.loss.is_torchdynamo_compiling", return_value=not drops_ignored_rows):
+    with patch("hf_scratch.models.loss.is_transformed", return_value=not drops_ignored_rows):
         assert_same(hidden_states, nn.Linear(width, vocab_size, bias=bias), labels, smoothing, num_items)
 
 

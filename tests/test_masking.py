@@ -56,22 +56,54 @@ def test_masked_tokens_alone_have_labels(tokenizer):
     assert torch.equal(batch["shift_labels"], batch["labels"])
 
 
-def test_the_masks_follow_from_the_rows(tokenizer):
+def test_a_rows_masks_follow_from_the_row_and_the_epoch(tokenizer):
     rows = split_texts(ROWS, tokenizer, 40).to_list()
-    collate = MaskingCollator(tokenizer)
-    first, again, other = collate(rows), collate(rows), collate(rows[::-1])
-    assert all(torch.equal(first[name], again[name]) for name in first)
-    assert not torch.equal(first["labels"], other["labels"].flip(0))
+    collate = MaskingCollator(tokenizer, mlm_probability=0.3)
+    first, other = collate(rows), collate(rows[::-1])
+    assert all(torch.equal(first[name], other[name].flip(0)) for name in first)
+    for i, row in enumerate(rows):  # whatever the batch, and its padding
+        alone = collate([row])
+        length = alone["labels"].shape[1]
+        assert all(torch.equal(first[name][i, :length], alone[name][0]) for name in first)
+    collate.set_epoch(1)
+    assert not torch.equal(first["labels"], collate(rows)["labels"])
+    collate.set_epoch(0)
+    assert torch.equal(first["labels"], collate(rows)["labels"])
 
 
-def test_a_batch_has_a_masked_token_though_masks_are_rare(tokenizer):
+def test_each_epoch_of_a_training_masks_other_tokens_and_each_evaluation_the_same(tokenizer, tmp_path):
+    rows, seen = split_texts(ROWS, tokenizer, 40), []
+
+    class Spy(MaskingCollator):
+        def torch_call(self, examples):
+            batch = super().torch_call(examples)
+            seen.append((self.epoch, {tuple(row["input_ids"]): ids.tolist() for row, ids in
+                                      zip(examples, batch["labels"], strict=True)}))  # fmt: skip
+            return batch
+
+    args = TrainingArguments(
+        tmp_path, per_device_train_batch_size=len(rows), per_device_eval_batch_size=len(rows), num_train_epochs=3,
+        eval_strategy="epoch", save_strategy="no", report_to="none", disable_tqdm=True, use_cpu=True,
+        dataloader_pin_memory=False,
+    )  # fmt: skip
+    LanguageModelTrainer(
+        model=make_encoder(tokenizer), args=args, train_dataset=rows, eval_dataset=rows,
+        data_collator=Spy(tokenizer, mlm_probability=0.3),
+    ).train()  # fmt: skip
+    assert [epoch for epoch, _ in seen] == [0, 0, 1, 0, 2, 0]
+    assert seen[0][1] == seen[1][1] == seen[3][1] == seen[5][1]
+    assert seen[0][1] != seen[2][1] != seen[4][1]
+
+
+def test_a_row_has_a_masked_token_though_masks_are_rare(tokenizer):
     rows = split_texts(ROWS, tokenizer, 40).to_list()
+    batch = MaskingCollator(tokenizer, mlm_probability=1e-9)(rows[:2])
     collate = MaskingCollator(tokenizer, mlm_probability=1e-9)
-    batch, again = collate(rows[:2]), collate(rows[:2])
-    assert torch.equal(batch["labels"], again["labels"])
-    ((row, column),) = (batch["labels"] != -100).nonzero().tolist()
-    assert batch["input_ids"][row, column] == tokenizer.mask_token_id
-    assert batch["labels"][row, column] == rows[row]["input_ids"][column]
+    masked = (batch["labels"] != -100).nonzero().tolist()
+    assert [row for row, _ in masked] == [0, 1]
+    for row, column in masked:
+        assert batch["input_ids"][row, column] == tokenizer.mask_token_id
+        assert batch["labels"][row, column] == rows[row]["input_ids"][column]
     empty = collate([{"input_ids": [tokenizer.bos_token_id, tokenizer.eos_token_id]}])
     assert (empty["labels"] == -100).all()
     with pytest.raises(ValueError, match="There is no token to mask: all texts are empty"):

@@ -195,6 +195,28 @@ def test_tables_survive_loading_on_the_meta_device(tmp_path):
     torch.testing.assert_close(table.float(), model.get_decoder().embed_positions.weight, atol=0.01, rtol=0)
 
 
+@pytest.mark.parametrize("position_embedding_type", ["sinusoidal", "learned"])
+def test_a_model_off_the_meta_device_is_whole_after_its_weights_are_loaded(family, position_embedding_type, inputs):
+    model = {"gpt": make_gpt, "transformer": make_transformer}[family](position_embedding_type=position_embedding_type)
+    with torch.device("meta"):
+        empty = type(model)(model.config)
+    empty.to_empty(device="cpu").load_state_dict(model.state_dict())
+    torch.testing.assert_close(empty.eval()(**inputs).logits, model(**inputs).logits, atol=0, rtol=0)
+
+
+def test_a_source_that_is_padded_on_the_left_may_have_its_own_positions():
+    model, ids = make_transformer(), torch.randint(3, 60, (1, 5))
+    padded = torch.cat([torch.zeros(1, 2, dtype=torch.int64), ids], dim=1)
+    options = {
+        "attention_mask": torch.tensor([[0, 0, 1, 1, 1, 1, 1]]),
+        "position_ids": torch.tensor([[0, 0, 0, 1, 2, 3, 4]]),
+    }
+    expected = model(input_ids=ids, decoder_input_ids=ids).logits
+    torch.testing.assert_close(model(input_ids=padded, decoder_input_ids=ids, **options).logits, expected)
+    generated = model.generate(ids, max_new_tokens=6, num_beams=2)
+    assert model.generate(padded, max_new_tokens=6, num_beams=2, **options).tolist() == generated.tolist()
+
+
 def test_initial_weights():
     model = make_transformer(vocab_size=400, d_model=64, encoder_ffn_dim=128)
     weight = model.model.encoder.layers[0].feed_forward.fc1.weight.detach()

@@ -5,6 +5,7 @@ import copy
 import multiprocessing
 import os
 import time
+from contextlib import chdir
 
 import pytest
 from datasets import Dataset, Value
@@ -145,6 +146,48 @@ def test_a_folder_of_prepared_data_is_used_as_it_is(tmp_path, no_reading):
         prepare(tmp_path, dataset_name=str(folder))
 
 
+@pytest.mark.parametrize("option", ["train_file", "validation_file", "test_file", "dataset_config_name"])
+def test_no_other_data_are_read_beside_prepared_data(tmp_path, option):
+    train = write(tmp_path / "train.jsonl", STORIES)
+    prepare(tmp_path, str(tmp_path / "prepared"), train_file=train)
+    with pytest.raises(UserError, match=f"has prepared data, beside which `{option}` .* would not be read"):
+        prepare(tmp_path, dataset_name=str(tmp_path / "prepared"), **{option: train})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"block_size": 32}, "`output_dir` .* were prepared with `block_size` 16, and this run has 32"),
+        ({"train_file": "other.jsonl"}, "`output_dir` .* holds other data than these"),
+    ],
+)
+def test_two_preparations_for_one_folder_are_not_taken_for_each_other(tmp_path, change, message):
+    train = write(tmp_path / "train.jsonl", STORIES)
+    write(tmp_path / "other.jsonl", STORIES[:1] * len(STORIES))
+    folder = str(tmp_path / "prepared")
+    tokenizer = prepare(tmp_path, folder, train_file=train).tokenizer
+    tokenizer.save_pretrained(tmp_path / "tokenizer")
+    prepare(tmp_path, folder, train_file=train, tokenizer_name=str(tmp_path / "tokenizer"))  # the same: as it is
+    change = {name: tmp_path / x if name == "train_file" else x for name, x in change.items()}
+    with pytest.raises(UserError, match=message):
+        prepare(tmp_path, folder, tokenizer_name=str(tmp_path / "tokenizer"), **{"train_file": train, **change})
+
+
+@pytest.mark.parametrize("part", ["rows", "tokenizer"])
+@pytest.mark.parametrize("damage", ["no manifest", "another file"])
+def test_a_damaged_cache_is_named_with_the_mend(tmp_path, part, damage):
+    train = write(tmp_path / "train.jsonl", STORIES)
+    prepare(tmp_path, train_file=train)
+    (folder,) = (path for path in (tmp_path / "cache" / "hf_scratch").glob(f"{part}-*") if path.is_dir())
+    if damage == "no manifest":
+        (folder / "manifest.json").unlink()
+    else:
+        path = next(path for path in folder.rglob("tokenizer.json"))
+        path.write_text(path.read_text(encoding="utf-8").replace('"dropout"', '"dropout" '), encoding="utf-8")
+    with pytest.raises(UserError, match=rf"Remove the folder {folder}, and prepare the data again"):
+        prepare(tmp_path, train_file=train)
+
+
 def test_prepared_pairs_need_their_texts_for_bpe_dropout(tmp_path):
     train = str(write(tmp_path / "train.jsonl", PAIRS))
 
@@ -190,6 +233,20 @@ def test_the_commands_prepare_and_train(tmp_path):
     refused = run("prepare_data.py", "--train_file", train, "--output_dir", folder, *options, check=False)
     assert refused.returncode == 2
     assert "is not empty" in refused.stderr
+    (tmp_path / "hidden").mkdir()
+    (tmp_path / "hidden" / ".keep").touch()
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "empty")
+    for place, message in (
+        ("hidden", "not empty: it has .keep"),
+        ("link", "cannot be replaced"),
+        (".", "replaced"),
+    ):
+        place = place if place == "." else tmp_path / place
+        with chdir(tmp_path / "empty"):
+            refused = run("prepare_data.py", "--train_file", train, "--output_dir", place, *options, check=False)
+        assert refused.returncode == 2
+        assert message in refused.stderr
     train_options = ["--output_dir", tmp_path / "run", "--max_steps", 2, "--save_strategy", "no", "--use_cpu", "true"]
     run("train_language_model.py", "--dataset_name", folder, *options, *train_options)
     assert (tmp_path / "run" / "model.safetensors").is_file()

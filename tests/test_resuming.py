@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from datasets import Dataset
 from test_runs import Send, arguments, make_checkpoint, weights_of
 from test_training import make_trainer  # noqa: F401  a fixture
 from transformers import EarlyStoppingCallback, TrainerCallback
@@ -19,6 +20,7 @@ from hf_scratch.training.averaging import evaluate_and_select_weights, last_chec
 from hf_scratch.training.callbacks import StopOnSignal, TimeLimit
 from hf_scratch.training.checkpoint_choice import choose_checkpoint
 from hf_scratch.training.checkpoints import is_early, whole_checkpoints
+from hf_scratch.training.resuming import hash_rows
 from hf_scratch.training.runs import open_run
 
 SETTINGS = {"max_steps": 6, "learning_rate": 1e-2, "dropout": 0.1, "per_device_train_batch_size": 2}
@@ -350,6 +352,42 @@ def test_other_validation_data_is_refused_where_the_best_is_kept(make_trainer, t
         trainer.check_same_run(tmp_path / "run" / "checkpoint-4")
     trainer.args.metric_for_best_model = None
     trainer.check_same_run(tmp_path / "run" / "checkpoint-4")  # evaluations choose nothing
+
+
+def test_one_changed_row_is_noticed(make_trainer, tmp_path):  # noqa: F811
+    trainer = train_in(tmp_path / "run", make_trainer, save_strategy="steps", save_steps=6)
+    rows = trainer.train_dataset.to_list()
+    trainer.train_dataset = Dataset.from_list(rows, features=trainer.train_dataset.features)
+    trainer.check_same_run(tmp_path / "run" / "checkpoint-6")  # the same rows, in another table
+    rows[2]["labels"] = rows[2]["labels"][::-1]
+    trainer.train_dataset = Dataset.from_list(rows * 300, features=trainer.train_dataset.features)
+    before = hash_rows(trainer.train_dataset)
+    rows = trainer.train_dataset.to_list()
+    rows[777]["input_ids"][0] += 1
+    assert hash_rows(Dataset.from_list(rows, features=trainer.train_dataset.features)) != before
+    shuffled = trainer.train_dataset.select(range(5, 1000))
+    assert hash_rows(shuffled) == hash_rows(shuffled.flatten_indices()) != before
+
+
+@pytest.mark.parametrize(("option", "value"), [("num_train_epochs", 9.0), ("r_drop_alpha", 2.0)])
+def test_a_changed_option_is_reported(make_trainer, tmp_path, option, value, caplog):  # noqa: F811
+    trainer = train_in(tmp_path / "run", make_trainer, save_strategy="steps", save_steps=6)
+    setattr(trainer if option == "r_drop_alpha" else trainer.args, option, value)
+    trainer.check_same_run(tmp_path / "run" / "checkpoint-6")
+    assert f"was saved with `{option}`" in caplog.text
+
+
+def test_an_empty_part_counts_no_tokens(make_trainer):  # noqa: F811
+    def count(steps: int) -> int:
+        trainer = make_trainer(
+            per_device_train_batch_size=4 // steps, gradient_accumulation_steps=steps, max_steps=4,
+            include_num_input_tokens_seen="non_padding",
+        )  # fmt: skip
+        trainer.train_dataset = trainer.train_dataset.select(range(3))  # of 4 parts, one is empty
+        trainer.train()
+        return trainer.state.num_input_tokens_seen
+
+    assert count(1) == count(2) == count(4)
 
 
 def test_a_second_training_after_early_stopping_trains(make_trainer):  # noqa: F811

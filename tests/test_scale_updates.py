@@ -31,6 +31,10 @@ CASES = {
     "packed texts, accumulated": (
         "train_language_model.py", {**PACKED, "global_batch_size": 8, "per_device_train_batch_size": 1}
     ),
+    "masked texts": (
+        "train_language_model.py",
+        {**PACKED, "config_overrides": TINY_GPT + ",is_causal=false", "mlm_probability": 0.3, "global_batch_size": 8},
+    ),
 }  # fmt: skip
 
 

@@ -230,6 +230,21 @@ def test_faults_in_a_stream_are_named(make_stream, tmp_path):
         read(stream, 1)
 
 
+def test_too_few_texts_for_the_readers_are_named_before_training(make_stream):
+    stream = make_stream([TEXTS[:1], TEXTS[:3]])
+    stream.check_readers(3)  # each reader has a text of the second shard
+    with pytest.raises(UserError, match="at most 3 texts in a shard, but there are 4 readers: processes times"):
+        stream.check_readers(4)
+
+
+def test_a_text_that_is_not_utf8_is_named_with_its_shard_and_row(make_stream, tmp_path):
+    stream = make_stream([TEXTS[:2], TEXTS[:4]])
+    path = tmp_path / "data" / "train-01.jsonl"
+    path.write_bytes(path.read_bytes().replace(b"Text 2 says", b"Text \xe9 says"))
+    with pytest.raises(UserError, match="train, shard 1, from text 0 on: row 2, counted from 0, is not UTF-8 text"):
+        read(stream, 100)
+
+
 OPTIONS = {"max_steps": 12, "save_steps": 3, "logging_steps": 1, "learning_rate": 1e-3, "use_cpu": "true", "seed": 3,
            "streaming": "true", "shuffle_buffer_size": 7, "global_batch_size": 4}  # fmt: skip
 PAIRED = {"source_lang": "en", "target_lang": "de", "vocab_size": 300, "max_source_length": 20,

@@ -119,11 +119,7 @@ def to_marian(model: ScratchTransformerForConditionalGeneration) -> MarianMTMode
         "position_embedding_type": ("sinusoidal", "Marian's positions are sinusoidal"),
         "layer_norm_eps": (1e-5, "Marian's epsilon is fixed"),
     }
-    for heads in (ours.encoder_attention_heads, ours.decoder_attention_heads):
-        for name in ("head_dim", "v_head_dim"):
-            if getattr(ours, name) is not None:  # None means what Marian does
-                needed[name] = (ours.d_model / heads, f"Marian's {heads} heads divide its width evenly")
-        require_fields(ours, needed)
+    require_even_heads(ours, needed, "Marian")
     if ours.decoder_start_token_id is None:
         raise ValueError("`decoder_start_token_id` is None, but Marian needs an id for it.")
     share = shares_embeddings(model) and is_tied(model)
@@ -139,6 +135,15 @@ def to_marian(model: ScratchTransformerForConditionalGeneration) -> MarianMTMode
     state = {theirs: reorder(take(weights, name), dim, order) for name, theirs, dim in weight_names(ours)}
     state["final_logits_bias"] = bias[None]
     return build(MarianMTModel, config, state, weights, model)
+
+
+def require_even_heads(config: ScratchTransformerConfig, needed: dict[str, tuple[object, str]], target: str) -> None:
+    """Raise ValueError unless the fields have their `needed` values, and the heads divide the width evenly."""
+    for heads in (config.encoder_attention_heads, config.decoder_attention_heads):
+        for name in ("head_dim", "v_head_dim"):
+            if getattr(config, name) is not None:  # None means an even division
+                needed[name] = (config.d_model / heads, f"{target}'s {heads} heads divide its width evenly")
+        require_fields(config, needed)
 
 
 def weight_names(config: ScratchTransformerConfig) -> Iterator[tuple[str, str, int | None]]:

@@ -2,6 +2,7 @@
 """Steps that the converters share: load a model, check that it can be converted, build the other model."""
 
 import copy
+import importlib.util
 import os
 import pickle
 from typing import Any, TypeVar
@@ -47,6 +48,12 @@ def load(model_class: type[Model], path: str | os.PathLike) -> Model:
             f"{f' and {len(missing) - 5} more' if len(missing) > 5 else ''}."
         )
     return model
+
+
+def require_package(name: str, extra: str) -> None:
+    """Raise ImportError, with the command that installs it, unless the package `name` can be imported."""
+    if importlib.util.find_spec(name) is None:
+        raise ImportError(f"This needs the package {name}, which is not installed: pip install 'hf-scratch[{extra}]'.")
 
 
 def require_head(model: PreTrainedModel, model_class: type[PreTrainedModel]) -> None:

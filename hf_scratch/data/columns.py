@@ -47,7 +47,7 @@ def check_texts(rows: Dataset, column: str, name: str) -> None:
         name: what the error calls the rows.
 
     Raises:
-        ValueError: a row has no text or something else there, or all rows have dates.
+        ValueError: a row has no text or something else there, or bytes that are not UTF-8; or all rows have dates.
     """
     if is_date(rows.features[column]):
         raise refuse_dates(column, name)
@@ -56,10 +56,25 @@ def check_texts(rows: Dataset, column: str, name: str) -> None:
         return
     blank = [np.empty(0, dtype=np.int64)]
     for i, table in enumerate(rows.select_columns([column]).with_format("arrow").iter(ROWS_AT_ONCE)):
+        try:
+            table[column].validate(full=True)
+        except pa.ArrowInvalid as error:
+            row = i * ROWS_AT_ONCE + next(j for j, text in enumerate(table[column]) if not _is_utf8(text))
+            raise ValueError(
+                f"{name}: row {row}, counted from 0, is not UTF-8 text, in column {column!r}. Save the data as UTF-8."
+            ) from error
         trimmed = pc.call_function("utf8_trim_whitespace", [table[column].fill_null("")])
         lengths = pc.call_function("binary_length", [trimmed]).to_numpy()
         blank.append(np.flatnonzero(lengths == 0) + i * ROWS_AT_ONCE)
     refuse_blank(np.concatenate(blank).tolist(), len(rows), column, name)
+
+
+def _is_utf8(text: pa.Scalar) -> bool:
+    try:
+        text.as_py()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def check_text_values(values: Sequence, column: str, name: str) -> None:

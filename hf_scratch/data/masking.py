@@ -84,15 +84,18 @@ class MaskingCollator(DataCollatorForLanguageModeling):
     """Pads rows to a batch and masks some tokens, as transformers' collator does, for a model that shifts no labels.
 
     A masked token is `<mask>` in 8 of 10 cases, a random token in 1, and unchanged in 1. It alone has a label. At
-    least one token of a batch is masked, unless all are special tokens.
+    least one token of a row is masked, unless all are special tokens.
 
-    The masks follow from the batch's rows. So an evaluation masks the same tokens each time, a resumed run those of
-    an uninterrupted one, and each epoch of training others, since it has other batches.
+    A row's masks follow from its tokens and the epoch. So an evaluation masks the same tokens each time, whatever the
+    size of its batches, and a training those of a run that was stopped or had another number of processes. Our
+    trainers set the epoch. Under another trainer, call `set_epoch`, or each epoch masks the same tokens.
 
     Args:
         tokenizer: has a mask token and a padding token.
         mlm_probability: share of the tokens that is masked; special tokens never are.
     """
+
+    epoch = 0
 
     def torch_call(self, examples: list[Any]) -> dict[str, torch.Tensor]:
         """Make a batch of `input_ids`, `attention_mask`, `labels` and `shift_labels`, each (rows, longest row).
@@ -100,20 +103,27 @@ class MaskingCollator(DataCollatorForLanguageModeling):
         `shift_labels` is what each position is to predict. transformers' causal models use it instead of shifting
         `labels` by one.
         """
-        lists = [torch.tensor(row["input_ids"]) for row in examples]
-        input_ids = pad_sequence(lists, batch_first=True, padding_value=self.tokenizer.pad_token_id)
-        mask = pad_sequence([torch.ones_like(ids) for ids in lists], batch_first=True)
-        self.generator = torch.Generator().manual_seed(zlib.crc32(input_ids.numpy().tobytes()))
-        input_ids, labels = self.torch_mask_tokens(input_ids)
-        if (labels == -100).all():
-            self._mask_one(input_ids, labels)
+        rows = [self._mask_row(torch.tensor(row["input_ids"])) for row in examples]
+        inputs, targets = [masked for masked, _ in rows], [labels for _, labels in rows]
+        input_ids = pad_sequence(inputs, batch_first=True, padding_value=self.tokenizer.pad_token_id)
+        labels = pad_sequence(targets, batch_first=True, padding_value=-100)
+        mask = pad_sequence([torch.ones_like(ids) for ids in inputs], batch_first=True)
         return {"input_ids": input_ids, "attention_mask": mask, "labels": labels, "shift_labels": labels}
 
-    def _mask_one(self, input_ids: torch.Tensor, labels: torch.Tensor) -> None:
-        """Mask a token in place, where chance has masked none: a batch without labels has no loss."""
-        special = [self.tokenizer.get_special_tokens_mask(row, None, True) for row in input_ids.tolist()]
-        places = (torch.tensor(special) == 0).nonzero()
-        if len(places):
-            row, column = places[torch.randint(len(places), (), generator=self.generator)]
-            labels[row, column] = input_ids[row, column]
-            input_ids[row, column] = self.tokenizer.mask_token_id
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch, each of which masks other tokens."""
+        self.epoch = epoch
+
+    def _mask_row(self, input_ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Mask a row. Where chance masks none, mask one token: a batch without labels has no loss."""
+        seed = zlib.crc32(input_ids.numpy().tobytes(), self.epoch % 2**32)
+        self.generator = torch.Generator().manual_seed(seed)
+        masked, labels = (row[0] for row in self.torch_mask_tokens(input_ids.clone()[None]))
+        if (labels == -100).all():
+            special = self.tokenizer.get_special_tokens_mask(input_ids.tolist(), None, True)
+            places = (torch.tensor(special) == 0).nonzero()
+            if len(places):
+                place = places[torch.randint(len(places), (), generator=self.generator)]
+                labels[place] = input_ids[place]
+                masked[place] = self.tokenizer.mask_token_id
+        return masked, labels

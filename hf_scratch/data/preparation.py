@@ -19,7 +19,7 @@ from ..errors import UserError
 from ..loading import find_folder
 from ..manifest import MANIFEST, DamagedFolderError, check_manifest, write_manifest
 
-FORMAT = 1  # raised when the same options give other rows
+FORMAT = 2  # raised when the same options give other rows
 FILES = ("train_file", "validation_file", "test_file")
 LIMITS = ("max_train_samples", "max_eval_samples", "max_predict_samples")
 
@@ -150,6 +150,24 @@ def _save(rows: Dataset, folder: Path) -> None:
             enable_progress_bars()
 
 
+def check_whole(folder: Path) -> dict[str, Any]:
+    """Check the files of a folder that `make_once` has made.
+
+    Returns:
+        The facts of its manifest.
+
+    Raises:
+        UserError: a file or the manifest is missing or damaged.
+    """
+    try:
+        facts = check_manifest(folder)
+        if facts is None:
+            raise DamagedFolderError(f"{folder / MANIFEST} is missing")
+    except DamagedFolderError as error:
+        raise UserError(f"{error}. Remove the folder {folder}, and prepare the data again.") from error
+    return facts
+
+
 def load_prepared(folder: str | Path) -> tuple[DatasetDict, DatasetDict, dict[str, Any]]:
     """Load a folder of prepared data.
 
@@ -161,10 +179,7 @@ def load_prepared(folder: str | Path) -> tuple[DatasetDict, DatasetDict, dict[st
         UserError: a file is missing or damaged.
     """
     folder = Path(folder).expanduser()
-    try:
-        facts = check_manifest(folder) or {}
-    except DamagedFolderError as error:
-        raise UserError(f"{error}. Remove {folder}, and prepare the data again.") from error
+    facts = check_whole(folder)
     rows, texts = DatasetDict(), DatasetDict()
     for name in ("train", "validation", "test"):
         for kind, splits in (("rows", rows), ("texts", texts)):

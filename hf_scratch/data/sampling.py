@@ -30,10 +30,13 @@ class UpdateBatchSampler(Sampler[list[int]]):
         self.batch_size = None  # accelerate reads it: the parts have no common size
         self.drop_last = False
         self.sampler = self  # accelerate looks here for `set_epoch` when it shares batches among processes
+        self.collator: Any = None  # the batches' collator, which may draw random numbers by the epoch
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch's order. Trainer and accelerate call this at the start of each epoch."""
         self.epoch = epoch
+        if hasattr(self.collator, "set_epoch"):
+            self.collator.set_epoch(epoch)
 
     def update_sizes(self) -> np.ndarray:
         """Return how many rows each update of an epoch has, in no order of the updates."""

@@ -181,7 +181,7 @@ class RowStream(torch.utils.data.IterableDataset):
             if begin >= text:
                 try:
                     texts = self.take(Dataset(table), f"{self.name}, shard {number}, from text {begin:,} on")
-                except ValueError as error:
+                except ValueError as error:  # it names the shard
                     raise UserError(describe(error)) from error
                 yield begin, texts
             begin += len(table)
@@ -190,6 +190,19 @@ class RowStream(torch.utils.data.IterableDataset):
         """Return the pass of a reader's n-th shard, and the shard's place in it."""
         is_shared = self.num_shards < readers
         return divmod(shard if is_shared else shard * readers + reader, self.num_shards)
+
+    def check_readers(self, readers: int) -> None:
+        """Raise UserError if some of the readers would never read a row."""
+        if self.num_shards >= readers:
+            return
+        most = 0
+        for number in range(self.num_shards):
+            most = max(most, sum(1 for _ in self.texts.shard(self.num_shards, number).take(readers)))
+        if most < readers:
+            raise UserError(
+                f"{self.name} has at most {most} texts in a shard, but there are {readers} readers: processes times "
+                "`dataloader_num_workers`, if there are any. Use fewer of them, or leave out `streaming`."
+            )
 
     def first_texts(self, megabytes: float = 0.0) -> Dataset:
         """Return the texts at the start of the stream, in the shards' own order.
@@ -234,11 +247,13 @@ class StreamCollator:
         collator: makes the batch of their rows.
     """
 
-    def __init__(self, collator: Callable[[list[Any]], Any]):
+    def __init__(self, collator: Any):
         self.collator = collator
 
     def __call__(self, items: Sequence[tuple[list[Any], dict[str, int]]]):
         """Make a batch."""
+        if hasattr(self.collator, "set_epoch"):  # no shard is read twice in a pass
+            self.collator.set_epoch(items[-1][1]["shard"])
         batch = self.collator([row for rows, _ in items for row in rows])
         batch[POSITION] = items[-1][1]
         return batch

@@ -113,10 +113,14 @@ class ScratchPreTrainedModel(PreTrainedModel):
         """
         return False
 
-    def take_loss_kwargs(self, skip_logits: bool, kwargs: ScratchKwargs) -> tuple[bool, dict]:
+    def take_loss_kwargs(self, skip_logits: bool | None, kwargs: ScratchKwargs) -> tuple[bool, dict]:
         """Remove the arguments of `linear_cross_entropy` from `kwargs`, and decide whether to skip the logits.
 
         A loss function of the user's own (`model.loss_function = ...`) and an `ignore_index` need the logits.
+
+        Args:
+            skip_logits: the caller's choice. None: the configuration's in training mode, else False.
+            kwargs: those of `forward`.
 
         Returns:
             Whether to skip the logits, and the removed arguments.
@@ -124,6 +128,8 @@ class ScratchPreTrainedModel(PreTrainedModel):
         Raises:
             ValueError: such a loss with an argument that only `linear_cross_entropy` takes.
         """
+        if skip_logits is None:
+            skip_logits = self.training and self.config.skip_logits
         loss_kwargs = {name: kwargs.pop(name) for name in LOSS_KWARGS if name in kwargs}
         if hasattr(self, "_loss_function") or kwargs.get("ignore_index", -100) != -100:
             if used := [name for name, value in loss_kwargs.items() if value]:

@@ -3,7 +3,7 @@
 
 import inspect
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Optional, TypeVar
 
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.dynamic_module_utils import get_relative_import_files
@@ -27,6 +27,10 @@ class ScratchConfig(PreTrainedConfig):
     def count_weights(self) -> int:
         """The number of weights of the model with its head: parameters and position tables."""
         raise NotImplementedError
+
+    def to_diff_dict(self) -> dict[str, Any]:
+        """What `config.json` holds: every field but `skip_logits`, which belongs to a run and not to a model."""
+        return {name: value for name, value in super().to_diff_dict().items() if name != "skip_logits"}
 
     def save_pretrained(self, save_directory, *args, **kwargs):
         """Save `config.json` with the code beside it, for `trust_remote_code=True`."""

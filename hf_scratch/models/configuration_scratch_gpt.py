@@ -44,6 +44,8 @@ class ScratchGPTConfig(ScratchConfig):
             "torch": PyTorch's default initialisation, for articles that name none.
         use_cache: return keys and values for generation. Set to False at construction with `is_causal=False`.
         tie_word_embeddings: the head uses the token embedding's weight.
+        skip_logits: in training mode, a call with labels returns the loss and no logits, in less memory and time.
+            Evaluation and `generate()` are not affected. It belongs to a run, and is not saved.
         pad_token_id: an id within the vocabulary, or None.
         bos_token_id: an id within the vocabulary, or None.
         eos_token_id: an id within the vocabulary, several of them, or None.
@@ -92,6 +94,7 @@ class ScratchGPTConfig(ScratchConfig):
     initializer: str = "normal"
     use_cache: bool = True
     tie_word_embeddings: bool = True
+    skip_logits: bool = False
     pad_token_id: int | None = None
     bos_token_id: int | None = None
     eos_token_id: int | list[int] | None = None

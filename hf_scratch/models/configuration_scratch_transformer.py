@@ -50,6 +50,8 @@ class ScratchTransformerConfig(ScratchConfig):
             "torch": PyTorch's default initialisation, for articles that name none.
         use_cache: return keys and values for generation.
         tie_word_embeddings: the head uses the target embedding's weight.
+        skip_logits: in training mode, a call with labels returns the loss and no logits, in less memory and time.
+            Evaluation and `generate()` are not affected. It belongs to a run, and is not saved.
         pad_token_id: an id within both vocabularies, or None. Training needs it.
         bos_token_id: an id within the target's vocabulary, or None.
         eos_token_id: an id or several, or None.
@@ -120,6 +122,7 @@ class ScratchTransformerConfig(ScratchConfig):
     use_cache: bool = True
     is_encoder_decoder: bool = True
     tie_word_embeddings: bool = True
+    skip_logits: bool = False
     pad_token_id: int | None = 0
     bos_token_id: int | None = 1
     eos_token_id: int | list[int] | None = 2

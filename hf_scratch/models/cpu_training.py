@@ -6,7 +6,8 @@ from collections.abc import Iterator
 import torch
 from torch import nn
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
-from transformers.utils.import_utils import is_torchdynamo_compiling
+
+from .inputs import is_transformed
 
 LEVELS = 2**16  # dropout probabilities are rounded to multiples of 1 / LEVELS
 
@@ -43,16 +44,22 @@ def apply_dropout(hidden_states: torch.Tensor, p: float, training: bool) -> torc
     """Zero each element with probability `p` (rounded to 1/65,536 on a CPU) and scale the others by 1 / (1 - p)."""
     if not training or p == 0.0:
         return hidden_states
-    if hidden_states.device.type != "cpu" or round(p * LEVELS) == LEVELS or is_torchdynamo_compiling():
+    if hidden_states.device.type != "cpu" or round(p * LEVELS) == LEVELS or is_transformed(hidden_states):
         return nn.functional.dropout(hidden_states, p)
     return _Dropout.apply(hidden_states, p)
+
+
+def refuse_second_derivative(what: str, mend: str) -> None:
+    """Raise RuntimeError in a backward pass with `create_graph=True`, whose second derivative would be wrong."""
+    if torch.is_grad_enabled():
+        raise RuntimeError(f"{what} cannot be differentiated twice (`create_graph=True`): {mend}.")
 
 
 class DropoutAttention(torch.autograd.Function):
     """Attention with dropout on its weights, block by block, in memory linear in the length.
 
     As in FlashAttention (Dao et al. 2022), the backward pass computes the weights again. Of the dropout mask, only the
-    random seed is saved.
+    random seed is saved. It has no second derivative.
     """
 
     @staticmethod
@@ -81,8 +88,8 @@ class DropoutAttention(torch.autograd.Function):
         return context
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx, context_gradient: torch.Tensor):
+    def backward(ctx, context_gradient: torch.Tensor):  # ty: ignore[incompatible-method-override]
+        refuse_second_derivative("attention with dropout", 'choose `attn_implementation="eager"`')
         query, key, value, attention_mask, context = ctx.saved_tensors
         generator = torch.Generator().manual_seed(ctx.seed)
         query_gradient, exact = torch.empty_like(query), torch.promote_types(query.dtype, torch.float32)
@@ -145,7 +152,7 @@ def sdpa_training_forward(
     """
     is_causal = module.is_causal if kwargs.get("is_causal") is None else kwargs["is_causal"]
     is_causal = is_causal and attention_mask is None and query.shape[2] > 1
-    can_drop = round(dropout * LEVELS) < LEVELS and query.numel() and key.numel() and not is_torchdynamo_compiling()
+    can_drop = round(dropout * LEVELS) < LEVELS and query.numel() and key.numel() and not is_transformed(query)
     if attention_mask is not None and (attention_mask.requires_grad or attention_mask.dim() != 4):
         can_drop = False
     if dropout and can_drop:
@@ -155,11 +162,16 @@ def sdpa_training_forward(
             attention_mask = torch.ones(query.shape[2], key.shape[2], dtype=torch.bool).tril()
         if attention_mask is not None and attention_mask.dtype == torch.bool:
             bias = torch.zeros(attention_mask.shape, dtype=query.dtype)
-            attention_mask = bias.masked_fill_(~attention_mask, torch.finfo(query.dtype).min)
+            attention_mask = bias.masked_fill_(~attention_mask, -torch.inf)
         scores = torch.matmul(query, key.transpose(2, 3)) * scaling
-        scores = scores if attention_mask is None else scores + attention_mask
-        weights = scores.softmax(-1, dtype=torch.float32).to(query.dtype)
-        return torch.matmul(weights, value).transpose(1, 2).contiguous(), None
+        without_key = None
+        if attention_mask is not None:
+            without_key = attention_mask.amax(-1, keepdim=True) == -torch.inf
+            scores = scores + attention_mask.masked_fill(without_key, 0.0)  # the softmax of a row of -inf is nan
+        context = torch.matmul(scores.softmax(-1, dtype=torch.float32).to(query.dtype), value)
+        if without_key is not None:
+            context = context.masked_fill(without_key, 0.0)
+        return context.transpose(1, 2).contiguous(), None
     dtype = query.dtype
     if dtype.itemsize == 2 and key.shape[2] < 256:
         query, key, value = query.float(), key.float(), value.float()

@@ -9,7 +9,17 @@ import torch
 from torch import nn
 from transformers.cache_utils import Cache
 from transformers.configuration_utils import PreTrainedConfig
-from transformers.utils.import_utils import is_torchdynamo_compiling
+from transformers.utils.import_utils import is_torchdynamo_compiling, is_tracing
+
+
+def is_transformed(tensor: torch.Tensor) -> bool:
+    """Whether Python must not branch on values: while tracing or compiling, on a fake tensor, or in `torch.func`."""
+    return is_tracing(tensor) or is_in_torch_func()
+
+
+def is_in_torch_func() -> bool:
+    """Whether a transform of `torch.func` is active (`vmap`, `grad`, `jvp`): it cannot call our autograd functions."""
+    return torch._C._are_functorch_transforms_active()
 
 
 def make_position_ids(
@@ -20,7 +30,8 @@ def make_position_ids(
 ) -> torch.Tensor:
     """Positions (batch or 1, length): `position_ids`, or by default 0, 1, ... continued from the end of the cache.
 
-    Given positions are checked on a CPU only, where reading them is cheap. Nothing is checked while compiling.
+    Given positions are checked on a CPU only, where reading them is cheap. Nothing is checked while compiling or
+    tracing, or in a transform of `torch.func`.
 
     Raises:
         ValueError: the tokens with those of the cache need more positions than `max_position_embeddings`, or a given
@@ -32,7 +43,7 @@ def make_position_ids(
     end = length + past_length if isinstance(past_length, int) else 0
     if position_ids is None:
         position_ids = (torch.arange(length, device=inputs_embeds.device) + past_length).unsqueeze(0)
-    elif not is_torchdynamo_compiling():  # packed and left-padded rows start from 0 within a row
+    elif not is_transformed(position_ids):  # packed and left-padded rows start from 0 within a row
         is_readable = position_ids.device.type == "cpu" and position_ids.numel() > 0
         first, last = (int(x) for x in position_ids.aminmax()) if is_readable else (0, 0)
         if first < 0 or last >= longest:
@@ -82,7 +93,8 @@ def check_inputs(
 ) -> None:
     """Raise ValueError unless exactly one input is given and all ids are within the vocabulary.
 
-    Ids are read on the CPU only: on an accelerator, each check would wait for the device.
+    Ids are read on the CPU only: on an accelerator, each check would wait for the device. They are not read while
+    compiling or tracing, or in a transform of `torch.func`.
 
     Args:
         config: the model's configuration.
@@ -92,7 +104,7 @@ def check_inputs(
     """
     if (input_ids is None) == (inputs_embeds is None):
         raise ValueError("You must specify exactly one of `input_ids` or `inputs_embeds` (or their `decoder_` forms).")
-    if input_ids is None or input_ids.device.type != "cpu" or input_ids.numel() == 0 or is_torchdynamo_compiling():
+    if input_ids is None or input_ids.device.type != "cpu" or input_ids.numel() == 0 or is_transformed(input_ids):
         return
     if isinstance(vocabulary, int):
         vocab_size = vocabulary

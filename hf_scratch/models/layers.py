@@ -217,7 +217,8 @@ class SinusoidalPositionalEmbedding(nn.Module):
     """PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i+1) = cos(...), section 3.5. Nothing is learned.
 
     The table is a buffer that is not saved. `from_pretrained` builds models on the meta device, where the values are
-    lost, so the models' `_init_weights` fills the table again from `make_table`.
+    lost, so the models' `_init_weights` fills the table again from `make_table`. So does `load_state_dict`, for models
+    that left the meta device by `to_empty`.
 
     Args:
         num_positions: rows of the table.
@@ -231,6 +232,7 @@ class SinusoidalPositionalEmbedding(nn.Module):
         self.num_positions = num_positions
         self.width = width
         self.register_buffer("weight", self.make_table(), persistent=False)
+        self.register_load_state_dict_post_hook(_fill_table)
 
     def make_table(self) -> torch.Tensor:
         """The table (num_positions, width), sine on even and cosine on odd columns."""
@@ -245,6 +247,11 @@ class SinusoidalPositionalEmbedding(nn.Module):
     def forward(self, position_ids: torch.Tensor) -> torch.Tensor:
         """(batch, length) -> (batch, length, width)."""
         return nn.functional.embedding(position_ids, self.weight)
+
+
+def _fill_table(module: SinusoidalPositionalEmbedding, incompatible_keys: object) -> None:
+    if not module.weight.is_meta:
+        module.weight.copy_(module.make_table())
 
 
 def make_position_embedding(

@@ -10,6 +10,8 @@ from torch import nn
 from transformers.utils import TransformersKwargs
 from transformers.utils.import_utils import is_torchdynamo_compiling
 
+from .cpu_training import refuse_second_derivative
+from .inputs import is_in_torch_func, is_transformed
 from .unmodified import are_dense, are_unmodified, is_sharded, remember
 
 remember(nn.Linear)
@@ -69,7 +71,7 @@ def linear_cross_entropy(
     hidden_states, labels = hidden_states.flatten(0, -2), labels.flatten().to(hidden_states.device)
     kept = labels != -100
     num_items = kept.sum() if num_items_in_batch is None else num_items_in_batch
-    if labels.device.type == "cpu" and not is_torchdynamo_compiling():  # an accelerator would have to synchronise
+    if labels.device.type == "cpu" and not is_transformed(labels):  # an accelerator would have to synchronise
         hidden_states, labels = hidden_states[kept], labels[kept]
     arguments = (labels, label_smoothing, num_items, r_drop_alpha)
     linear: Any = lm_head
@@ -94,7 +96,8 @@ def _compute(
     hidden_states: torch.Tensor,
 ) -> torch.Tensor:
     """The loss without its logits if `linear`'s weights are dense, else with `make_logits(hidden_states)`."""
-    if linear is not None and are_dense([linear], hidden_states.device) and len(linear.weight) == linear.out_features:
+    is_dense = linear is not None and are_dense([linear], hidden_states.device)
+    if is_dense and len(linear.weight) == linear.out_features and not is_in_torch_func():
         with_gradient = torch.is_grad_enabled()
         return _LinearCrossEntropy.apply(
             hidden_states, linear.weight, linear.bias, labels, label_smoothing, num_items, with_gradient, r_drop_alpha
@@ -104,7 +107,7 @@ def _compute(
     if r_drop_alpha:
         log_p, log_q = logits.log_softmax(-1).unflatten(0, (-1, 2)).unbind(1)
         divergence = ((log_p.exp() - log_q.exp()) * (log_p - log_q)).sum(-1)
-        loss = loss + r_drop_alpha / 2 * divergence[labels[::2] != -100].sum()
+        loss = loss + r_drop_alpha / 2 * divergence.masked_fill(labels[::2] == -100, 0.0).sum()
     return loss / (num_items.to(loss.device) if torch.is_tensor(num_items) else num_items)
 
 
@@ -183,8 +186,10 @@ class _LinearCrossEntropy(torch.autograd.Function):
         return loss * scale
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx, gradient: torch.Tensor):
+    def backward(ctx, gradient: torch.Tensor):  # ty: ignore[incompatible-method-override] (as in cpu_training.py)
+        refuse_second_derivative(
+            "the loss without logits", f"call the model without `skip_logits`, {' and '.join(map(repr, LOSS_KWARGS))}"
+        )
         scale, *saved = ctx.saved_tensors
         factor = gradient * scale
         return (

@@ -171,7 +171,7 @@ class ScratchGPTForCausalLM(ScratchGPTPreTrainedModel, ScratchGenerationMixin):
         labels: torch.Tensor | None = None,
         use_cache: bool | None = None,
         logits_to_keep: int | torch.Tensor = 0,
-        skip_logits: bool = False,
+        skip_logits: bool | None = None,
         **kwargs: Unpack[ScratchKwargs],
     ) -> CausalLMOutputWithPast:
         """Predict the next token at each position. The other arguments are those of `ScratchGPTModel`.
@@ -180,6 +180,7 @@ class ScratchGPTForCausalLM(ScratchGPTPreTrainedModel, ScratchGenerationMixin):
             labels: (batch, length), int64, usually `input_ids` itself: they are shifted here. -100 is ignored.
             logits_to_keep: number of last positions to compute logits for (0: all), or their indices.
             skip_logits: with labels, compute the loss block by block and return no logits, in less memory and time.
+                Default: the configuration's in training mode, else False.
             num_items_in_batch: the loss is the sum over tokens divided by this. Default: the number of labels.
             label_smoothing: see `ScratchKwargs`.
             r_drop_alpha: see `ScratchKwargs`.

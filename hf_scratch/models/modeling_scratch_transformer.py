@@ -180,10 +180,11 @@ class ScratchTransformerEncoder(ScratchTransformerStack):
         input_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutput:
         """Encode `input_ids` (batch, source length), masked by 0 on padding, to (batch, source length, d_model)."""
-        hidden_states = self.embed(input_ids, inputs_embeds)
+        hidden_states = self.embed(input_ids, inputs_embeds, position_ids)
         mask = create_bidirectional_mask(self.config, hidden_states, attention_mask)
         for layer in self.layers:
             hidden_states = layer(hidden_states, mask, **kwargs)
@@ -306,6 +307,7 @@ class ScratchTransformerModel(ScratchTransformerPreTrainedModel):
             decoder_inputs_embeds: (batch, target length, d_model), in place of `decoder_input_ids`.
             decoder_position_ids: (batch, target length), for targets that are padded on the left.
             use_cache: return the cache. Default: the configuration's.
+            position_ids: (batch, source length), for sources that are padded on the left.
 
         Returns:
             `last_hidden_state` (batch, target length, d_model), `encoder_last_hidden_state`, and the cache.
@@ -320,6 +322,7 @@ class ScratchTransformerModel(ScratchTransformerPreTrainedModel):
             )
         elif not isinstance(encoder_outputs, BaseModelOutput):
             encoder_outputs = BaseModelOutput(*encoder_outputs)
+        kwargs.pop("position_ids", None)  # the source's
         needs_target = decoder_input_ids is None and decoder_inputs_embeds is None
         if needs_target and input_ids is not None and self.config.share_encoder_decoder_embeddings:
             decoder_input_ids = self.prepare_decoder_input_ids_from_labels(input_ids)
@@ -394,7 +397,7 @@ class ScratchTransformerForConditionalGeneration(ScratchTransformerPreTrainedMod
         labels: torch.Tensor | None = None,
         use_cache: bool | None = None,
         logits_to_keep: int | torch.Tensor = 0,
-        skip_logits: bool = False,
+        skip_logits: bool | None = None,
         **kwargs: Unpack[ScratchKwargs],
     ) -> Seq2SeqLMOutput:
         """Predict each target token. The other arguments are those of `ScratchTransformerModel`.
@@ -404,6 +407,7 @@ class ScratchTransformerForConditionalGeneration(ScratchTransformerPreTrainedMod
                 By default, `decoder_input_ids` are made of them.
             logits_to_keep: number of last positions to compute logits for (0: all), or their indices.
             skip_logits: with labels, compute the loss block by block and return no logits, in less memory and time.
+                Default: the configuration's in training mode, else False.
             num_items_in_batch: the loss is the sum over tokens divided by this. Default: the number of labels.
             label_smoothing: see `ScratchKwargs`.
             r_drop_alpha: see `ScratchKwargs`.

@@ -18,6 +18,7 @@ from ..models.generation import MAX_LOG_LENGTH_FACTOR
 from ..tokenization import KINDS, target_size
 
 LONGEST_BLOCK = 2**20  # tokens; even the last row is padded to this length
+LARGEST_BATCH = 2**31 - 1  # rows of an update
 WORKERS_PER_CORE = 16  # of the data loader, at most
 TASK_METADATA = {  # of the option `task` of an encoder-decoder's scripts
     "help": "What the pairs are; summaries are scored with ROUGE.",
@@ -138,8 +139,8 @@ class ModelArguments:
 
     def __post_init__(self):
         check_at_least(self, 1, "vocab_size", "min_frequency")
-        if not self.tokenizer_sample_mb > 0:
-            raise ValueError(f"`tokenizer_sample_mb` must be above 0, got {self.tokenizer_sample_mb}.")
+        if not 0 < self.tokenizer_sample_mb < math.inf:
+            raise ValueError(f"`tokenizer_sample_mb` must be a finite number above 0, got {self.tokenizer_sample_mb}.")
         if self.preset_hyperparameters is not None and self.preset is None:
             raise ValueError("`preset_hyperparameters` needs a `preset`.")
 
@@ -299,6 +300,8 @@ def share_global_batch(args: TrainingArguments, global_batch_size: int, per_devi
         ValueError: the rows cannot be shared evenly among the processes.
     """
     processes = args.world_size
+    if global_batch_size > LARGEST_BATCH:
+        raise ValueError(f"`global_batch_size` must be {LARGEST_BATCH:,} or less, got {global_batch_size}.")
     if global_batch_size % processes:
         below, above = ((global_batch_size // processes + more) * processes for more in (0, 1))
         nearest = f"{below} or {above}" if below else str(above)

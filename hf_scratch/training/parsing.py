@@ -2,6 +2,7 @@
 """The commands' flags: HfArgumentParser over dataclasses, with a YAML or JSON recipe that the flags override."""
 
 import difflib
+import logging
 import os
 import sys
 from pathlib import Path
@@ -21,6 +22,8 @@ from .arguments import (
 )
 from .restarts import meet_at_new_store
 from .streaming import check_streaming
+
+logger = logging.getLogger(__name__)
 
 # arguments in which "~" stands for the home folder: a shell leaves `--output_dir=~/runs` as it is
 PATHS = ("model_name_or_path", "tokenizer_name", "cache_dir", "dataset_name", "train_file", "validation_file",
@@ -105,7 +108,7 @@ def _share_update(parsed: list, given: set[str]) -> None:
         given: the arguments that the recipe and the flags give.
 
     Raises:
-        ValueError: `gradient_accumulation_steps` is given too; or see `share_global_batch`.
+        ValueError: another option sizes an update too; or see `share_global_batch`.
     """
     data_args = next((group for group in parsed if isinstance(group, DataArguments)), None)
     training_args = next((group for group in parsed if isinstance(group, TrainingArguments)), None)
@@ -118,6 +121,19 @@ def _share_update(parsed: list, given: set[str]) -> None:
             f"`gradient_accumulation_steps` follows from `{name}`, the processes and what a device can hold. Leave "
             "one of them out."
         )
+    if getattr(data_args, name, None) is not None:
+        config: Any = training_args.accelerator_config
+        accumulation = config.gradient_accumulation_kwargs or {}
+        for option, value in (("num_steps", accumulation.get("num_steps")), ("split_batches", config.split_batches)):
+            if value:
+                raise ValueError(
+                    f"`accelerator_config` has {option} {value}, which changes the rows of an update, and so does "
+                    f"`{name}`. Leave one of them out."
+                )
+        if training_args.auto_find_batch_size:
+            raise ValueError(
+                f"`auto_find_batch_size` changes the rows of an update, which `{name}` fixes. Leave it out."
+            )
     if size is not None:
         most = training_args.per_device_train_batch_size if "per_device_train_batch_size" in given else None
         share_global_batch(training_args, size, most)
@@ -145,10 +161,29 @@ def start_training_command(
         ModelArguments, data_class, training_class, args=args
     )
     check_streaming(data_args, training_args)
+    check_processes(training_args)
     prepare_arguments(training_args)
     set_seed(training_args.seed)
     fields = read_model_fields(model_args, config_class)
     return model_args, data_args, training_args, fields, recipe
+
+
+def check_processes(args: TrainingArguments) -> None:
+    """Check how a training is spread over processes.
+
+    Raises:
+        ValueError: one process would share several GPUs, which multiplies the batch (`nn.DataParallel`).
+    """
+    if args.n_gpu > 1:
+        raise ValueError(
+            f"{args.n_gpu} GPUs are visible to one process. Start one process for each, with `accelerate launch` or "
+            "torchrun; or choose one GPU, with CUDA_VISIBLE_DEVICES=0."
+        )
+    if args.world_size > 1 and not args.average_tokens_across_devices:
+        logger.warning(
+            "With `average_tokens_across_devices` false, each process divides its loss by its own number of tokens: "
+            "the training depends on the number of processes."
+        )
 
 
 def _read_recipe(parser: HfArgumentParser, recipe: str) -> dict[str, Any]:

@@ -16,8 +16,10 @@ from ..data.loading import describe_split, load_from_arguments
 from ..data.masking import TextSplitter, split_texts
 from ..data.pairs import PairEncoder, take_pairs, tokenize_pairs
 from ..data.preparation import (
+    FILES,
     LIMITS,
     cache_folder,
+    check_whole,
     describe_source,
     hash_options,
     hash_tokenizer,
@@ -30,6 +32,7 @@ from ..data.streaming import RowStream, load_stream
 from ..data.texts import TextPacker, pack_texts, take_texts
 from ..errors import UserError
 from ..loading import check_same_vocabulary, load_tokenizer
+from ..manifest import write_manifest
 from ..tokenization import MASK, describe_unknown, train_tokenizer
 from .arguments import LanguageModelArguments, ModelArguments, TranslationArguments
 
@@ -121,6 +124,8 @@ class Preparation(ABC):
         """
         name, cache = self.data_args.dataset_name, cache_folder(self.model_args.cache_dir)
         prepared = Path(name).expanduser() if is_prepared(name) else None
+        if prepared is not None:
+            self._refuse_other_sources(prepared)
         source = {} if prepared else describe_source(self.data_args, self.model_args.cache_dir)
         if self.data_args.streaming:
             if prepared is not None:
@@ -160,13 +165,18 @@ class Preparation(ABC):
                 **facts,
                 warnings=warnings,
                 settings=limits | new,
+                source=source,
             )
 
         path = prepared or make_once(Path(folder or cache / f"rows-{hash_options({**facts, **source})}"), make)
         self.rows, self.texts, found = load_prepared(path)
         if prepared is not None:
-            self._check_prepared(prepared, found, facts)
+            self._check_prepared(f"`dataset_name` ({prepared})", found, facts)
             check_splits(self.splits)
+        elif folder is not None:  # another command may have filled it in the meantime
+            self._check_prepared(f"`output_dir` ({folder})", found, facts)
+            if found["source"] != source:
+                raise UserError(f"`output_dir` ({folder}) holds other data than these. Choose another folder.")
         elif self.raw is None:
             check_splits(self.splits)
         for warning in found["warnings"]:
@@ -203,21 +213,33 @@ class Preparation(ABC):
                     columns = [column for column in ("text", "source", "target") if column in texts.column_names]
                     sample = sample_rows(texts, columns, megabytes)
                 self.train_tokenizer(sample).save_pretrained(unfinished)
+                write_manifest(unfinished)
 
             options = {option: getattr(self.model_args, option) for option in TOKENIZER_OPTIONS}
             folder = cache / f"tokenizer-{hash_options({**self.options(), **options, **source})}"
-            return load_tokenizer(str(make_once(folder, make)))
+            path = make_once(folder, make)
+            check_whole(path)
+            return load_tokenizer(str(path))
         tokenizer = load_tokenizer(path)
         if path == name and model is not None:
             check_same_vocabulary(tokenizer, model, name)
         return tokenizer
 
-    def _check_prepared(self, folder: Path, found: dict[str, Any], facts: dict[str, Any]) -> None:
+    def _refuse_other_sources(self, prepared: Path) -> None:
+        """Raise UserError where an option names data beside those that are prepared."""
+        for option in ("dataset_config_name", *FILES):
+            if (value := getattr(self.data_args, option)) is not None:
+                raise UserError(
+                    f"`dataset_name` ({prepared}) has prepared data, beside which `{option}` ({value}) would not be "
+                    "read. Leave it out, or give it to prepare_data.py."
+                )
+
+    def _check_prepared(self, what: str, found: dict[str, Any], facts: dict[str, Any]) -> None:
         """Raise UserError where prepared data are not what this run's options would make."""
         if found["tokenizer_sha256"] != facts["tokenizer_sha256"]:
             raise UserError(
-                f"The data in `dataset_name` ({folder}) were prepared with another tokenizer. Use the tokenizer in "
-                "that folder, or prepare the data again."
+                f"The data in {what} were prepared with another tokenizer. Use the tokenizer in that folder, or "
+                "prepare the data again."
             )
         settings = {limit: getattr(self.data_args, limit) for limit in LIMITS}
         if self.model_args.tokenizer_name is None and self.model_args.model_name_or_path is None:
@@ -226,8 +248,8 @@ class Preparation(ABC):
         for option, now in (facts["options"] | settings).items():
             if before.get(option) != now and not (option == "train_texts" and before[option]):
                 raise UserError(
-                    f"The data in `dataset_name` ({folder}) were prepared with `{option}` {before.get(option)}, and "
-                    f"this run has {now}. Use the options of the preparation, or prepare the data again."
+                    f"The data in {what} were prepared with `{option}` {before.get(option)}, and this run has {now}. "
+                    "Use the options of the preparation, or prepare the data again."
                 )
 
 

@@ -2,15 +2,17 @@
 """Checkpoints from which a stopped or killed run can be resumed, for any Trainer."""
 
 import hashlib
-import json
 import logging
 import shutil
 import tempfile
 from collections.abc import Sized
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import datasets
+import pyarrow as pa
+import torch
 from accelerate.data_loader import BatchSamplerShard
 from torch.utils.data import DataLoader, Sampler
 from transformers import EarlyStoppingCallback, PreTrainedModel, Trainer
@@ -19,6 +21,7 @@ from transformers.trainer_pt_utils import LengthGroupedSampler
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, IntervalStrategy, SaveStrategy
 from transformers.training_args import OptimizerNames
 
+from ..data.columns import ROWS_AT_ONCE
 from ..data.sampling import SeededSampler
 from ..errors import UserError
 from ..manifest import MANIFEST, write_manifest
@@ -47,9 +50,13 @@ NOTED_ARGUMENTS = {
     "train_sampling_strategy": OTHER_ORDER,
     "dataloader_drop_last": OTHER_ORDER,
     **dict.fromkeys(("lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps"), OTHER_RATE),
-    **dict.fromkeys(("max_grad_norm", "label_smoothing_factor", "neftune_noise_alpha"), NEW_VALUE),
+    **dict.fromkeys(("num_train_epochs", "max_steps"), OTHER_RATE),
+    **dict.fromkeys(("max_grad_norm", "label_smoothing_factor", "neftune_noise_alpha", "r_drop_alpha"), NEW_VALUE),
     **dict.fromkeys(("learning_rate", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon"), STAYS),
 }
+
+
+_HASHES: WeakKeyDictionary[datasets.Dataset, str] = WeakKeyDictionary()
 
 
 class ResumableTrainerMixin(Trainer):
@@ -147,6 +154,13 @@ class ResumableTrainerMixin(Trainer):
         if resume_from_checkpoint is not None and self.args.load_best_model_at_end:
             find_best_checkpoint(self.state, resume_from_checkpoint, require_output_dir(self.args))
         return result
+
+    def _track_num_input_tokens(self, inputs) -> None:
+        """As stock, but an empty part of an update (see `EmptyPartCollator`) has no tokens."""
+        is_counted = self.args.include_num_input_tokens_seen != "no" and "labels" in inputs
+        if is_counted and bool((inputs["labels"] == -100).all()):
+            inputs = {name: x[:0] if torch.is_tensor(x) else x for name, x in inputs.items()}
+        super()._track_num_input_tokens(inputs)
 
     def _load_callback_state(self) -> None:
         """Trainer restores the saved patience as well as the count; here the patience is this run's."""
@@ -284,21 +298,22 @@ class ResumableTrainerMixin(Trainer):
         Returns:
             `rows_per_update`: rows of all processes together; None where batches are counted in tokens.
             `train_rows`: rows of the training set; None if unknown.
-            `train_rows_sha256`: a hash of a few of them; None if unknown, or if rows change from one use to the next.
+            `train_data_sha256`: see `hash_rows`; of a stream, of its first rows.
         """
         rows = self.args.train_batch_size * self.args.gradient_accumulation_steps * self.args.world_size
         num_rows = len(self.train_dataset) if isinstance(self.train_dataset, Sized) else None
-        return {"rows_per_update": rows, "train_rows": num_rows, "train_rows_sha256": hash_rows(self.train_dataset)}
+        return {"rows_per_update": rows, "train_rows": num_rows, "train_data_sha256": hash_rows(self.train_dataset)}
 
     def _argument_facts(self) -> dict[str, int | float | str | None]:
-        return {name: getattr(value := getattr(self.args, name), "value", value) for name in NOTED_ARGUMENTS}
+        known = [name for name in NOTED_ARGUMENTS if hasattr(self.args, name)]
+        return {name: getattr(value := getattr(self.args, name), "value", value) for name in known}
 
     def _best_facts(self) -> dict[str, str | bool | None]:
         """Return what the best evaluation so far was chosen by."""
         return {
             "metric_for_best_model": self.args.metric_for_best_model,
             "greater_is_better": self.args.greater_is_better,
-            "eval_rows_sha256": hash_rows(self.eval_dataset),
+            "eval_data_sha256": hash_rows(self.eval_dataset),
         }
 
     def check_same_run(self, checkpoint: str | Path) -> None:
@@ -320,7 +335,7 @@ class ResumableTrainerMixin(Trainer):
             if name == "rows_per_update" or saved.get(name, now) == now or self.args.ignore_data_skip:
                 continue
             difference = f"`{name}` {saved[name]}, and this run has {now}"
-            if name == "train_rows_sha256":
+            if name == "train_data_sha256":
                 difference = "other training data, or with another preparation of the data"
             raise UserError(
                 f"{checkpoint} was saved with {difference}: it would go on at other rows. Resume with the data and "
@@ -340,7 +355,7 @@ class ResumableTrainerMixin(Trainer):
             if before == now or None in (before, now):  # None: unknown
                 continue
             difference = f"`{name}` {before}, and this run has {now}"
-            if name == "eval_rows_sha256":
+            if name == "eval_data_sha256":
                 difference = "other validation data, or with another preparation of the data"
             raise UserError(
                 f"{checkpoint} was saved with {difference}: the best evaluation so far cannot be compared with those "
@@ -348,18 +363,25 @@ class ResumableTrainerMixin(Trainer):
             )
 
 
-def hash_rows(dataset, count: int = 16) -> str | None:
-    """Hash `count` rows, evenly spaced over a dataset: other data or another preparation gives another hash.
+def hash_rows(dataset) -> str | None:
+    """Hash all rows of a dataset, once: other data or another preparation gives another hash.
 
     Returns:
         A SHA-256 in hex, or None for anything but a `datasets.Dataset`.
     """
     if not isinstance(dataset, datasets.Dataset):
         return None
-    dataset = dataset.with_format(None)  # as stored: a transform may draw random numbers
-    indices = sorted({i * len(dataset) // count for i in range(count)} if len(dataset) else ())
-    rows = json.dumps([dataset[i] for i in indices], sort_keys=True, default=str)
-    return hashlib.sha256(rows.encode()).hexdigest()
+    if dataset not in _HASHES:
+        digest = hashlib.sha256()
+        # as stored: a transform may draw random numbers
+        for table in dataset.with_format("arrow").iter(ROWS_AT_ONCE):
+            table = table.select(sorted(table.column_names)).combine_chunks()
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, table.schema.remove_metadata()) as stream:
+                stream.write_table(table)
+            digest.update(sink.getvalue())
+        _HASHES[dataset] = digest.hexdigest()
+    return _HASHES[dataset]
 
 
 def show_sampler(dataloader: DataLoader) -> DataLoader:

@@ -1,6 +1,7 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 """A Trainer that trains on a stream of rows, and keeps the position in it in each checkpoint."""
 
+import copy
 import json
 import math
 from functools import cached_property, partial
@@ -74,6 +75,7 @@ class StreamingTrainerMixin(ResumableTrainerMixin):
         self.positions: dict[int, dict[str, int]] = {}  # of the readers of this process, the next first
         if self.stream is not None:
             self.add_callback(ShareOfTraining())
+            self.stream.check_readers(self.args.world_size * max(self.args.dataloader_num_workers, 1))
 
     def share_tokens(
         self, stream: RowStream, max_tokens_per_update: int | None, max_tokens_per_batch: int | None
@@ -115,7 +117,9 @@ class StreamingTrainerMixin(ResumableTrainerMixin):
         dataloader = DataLoader(
             stream,
             batch_size=1 if stream.max_tokens is not None else self._train_batch_size,
-            collate_fn=StreamCollator(self._get_collator_with_removed_columns(self.data_collator, "training")),
+            collate_fn=StreamCollator(
+                self._get_collator_with_removed_columns(copy.copy(self.data_collator), "training")
+            ),
             num_workers=args.dataloader_num_workers,
             pin_memory=args.dataloader_pin_memory,
             persistent_workers=args.dataloader_persistent_workers,
@@ -193,7 +197,7 @@ class StreamingTrainerMixin(ResumableTrainerMixin):
         if self.stream is None:
             return facts
         return facts | {
-            "train_rows_sha256": self._first_rows_sha256,
+            "train_data_sha256": self._first_rows_sha256,
             "train_shards": self.stream.num_shards,
             "shuffle_buffer_size": self.stream.buffer_size,
             "dataloader_num_workers": self.args.dataloader_num_workers,

@@ -38,8 +38,7 @@ class ScratchTrainerMixin(StreamingTrainerMixin, ShardedTrainerMixin):
       up the processes' last batches with other rows. `train_sampling_strategy="batch_rebalance"`, `dispatch_batches`,
       `split_batches` and iterable datasets other than a `RowStream` are stock.
     - An evaluation reports the cross-entropy without label smoothing. Stock trainers smooth the evaluation labels too.
-      It computes no logits either, unless they are what it predicts. On several processes its loss is that of one;
-      with masking, it can differ in the last batches, because masks follow from a batch's rows.
+      It computes no logits either, unless they are what it predicts. On several processes its loss is that of one.
     - The saved config and generation config are the model's own. Stock trainers write `use_cache: false` into the
       config, and Seq2SeqTrainer's evaluation fills in every default of the generation config.
     """
@@ -55,6 +54,9 @@ class ScratchTrainerMixin(StreamingTrainerMixin, ShardedTrainerMixin):
         self.r_drop_alpha = r_drop_alpha
         self.label_smoother = None
         self.add_callback(TrainingTime())
+
+    def _argument_facts(self) -> dict[str, int | float | str | None]:
+        return {**super()._argument_facts(), "r_drop_alpha": self.r_drop_alpha}
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         inputs = {**inputs, "use_cache": False}  # with a cache, packed texts would see each other
@@ -112,7 +114,8 @@ class ScratchTrainerMixin(StreamingTrainerMixin, ShardedTrainerMixin):
         if batch_sampler is None:
             return super().get_train_dataloader()
         args, rows = self.args, self.train_dataset
-        collator: Any = self.data_collator
+        collator: Any = copy.copy(self.data_collator)  # an evaluation's has no epoch
+        batch_sampler.collator = collator
         if isinstance(rows, datasets.Dataset):
             rows = self._remove_unused_columns(rows, description="training")
         else:

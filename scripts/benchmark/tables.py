@@ -16,6 +16,7 @@ FOLDER = Path(__file__).parent
 ROOT = FOLDER.parents[1]
 RESULTS = FOLDER / "results"
 SCALE_RESULTS = RESULTS / "scale"  # of scale.py
+ENGINE_RESULTS = RESULTS / "engines"  # of engines.py
 FORMATS = {
     "s": "{:.3f} s".format,
     "MiB": "{:,.0f} MiB".format,
@@ -41,6 +42,11 @@ def update_readmes(write: bool) -> list[bool | None]:
     return [
         update_blocks(FOLDER / "README.md", blocks, write),
         update_blocks(ROOT / "README.md", {"speed": format_speed(reports)}, write),
+        update_blocks(
+            ROOT / "hf_scratch" / "convert" / "README.md",
+            {"engines": format_all_engines(read_reports(ENGINE_RESULTS))},
+            write,
+        ),
     ]
 
 
@@ -133,6 +139,32 @@ def format_scale(report: dict[str, Any]) -> str:
 def format_all_scale(reports: list[dict[str, Any]]) -> str:
     """The table of scale.py for each machine."""
     parts = [f"{format_scale(report)}\n\n{describe_machine(report['machine'])}" for report in reports]
+    return "\n\n".join(parts)
+
+
+def format_engines(report: dict[str, Any]) -> str:
+    """The table of engines.py."""
+    lines = []
+    for row in report["rows"]:
+        name = f"{row['engine']}, {row['quantization']}"
+        made = f"`{row['command']}`" if row["command"] else ""
+        if row["missing"]:
+            lines.append([name, row["what"], made, f"not run: {row['missing']}", "", "", ""])
+            continue
+        speed = f"{row['per_second']:,.0f} {row['unit']}"
+        equal = f"{row['equal']} of {row['of']}"
+        share = f"{100 * row['equal_tokens'] / row['tokens']:.1f} %"
+        lines.append([name, row["what"], made, equal, share, speed, f"{row['megabytes']:.1f}"])
+    header = ["engine", "work", "command", "equal to the last token", "tokens before a difference", "per second", "MB"]
+    return format_table(header, lines)
+
+
+def format_all_engines(reports: list[dict[str, Any]]) -> str:
+    """The table of engines.py for each machine."""
+    parts = []
+    for report in reports:
+        load = f" Load average before: {report['machine']['load_before']}."
+        parts.append(f"{format_engines(report)}\n\n{describe_machine(report['machine'])}{load}")
     return "\n\n".join(parts)
 
 

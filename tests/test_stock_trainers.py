@@ -1,0 +1,180 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""`skip_logits` in the configuration: stock trainers and own loops get the loss of a training step without logits."""
+
+import json
+
+import pytest
+import torch
+from conftest import FAMILIES, VARIANTS, make_variant
+from datasets import Dataset
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForSeq2SeqLM,
+    Seq2SeqTrainer,
+    Seq2SeqTrainingArguments,
+    Trainer,
+    TrainingArguments,
+)
+
+AUTO = {"gpt": AutoModelForCausalLM, "transformer": AutoModelForSeq2SeqLM}
+STOCK = {"gpt": (Trainer, TrainingArguments), "transformer": (Seq2SeqTrainer, Seq2SeqTrainingArguments)}
+
+
+@pytest.fixture
+def labelled(family, inputs) -> dict[str, torch.Tensor]:
+    labels = inputs["input_ids" if family == "gpt" else "decoder_input_ids"].clone()
+    labels[1, 4:] = -100
+    return {"input_ids": inputs["input_ids"], "labels": labels}
+
+
+@pytest.fixture
+def folder(model, tmp_path):
+    model.save_pretrained(tmp_path / "model")
+    return tmp_path / "model"
+
+
+class Seen:
+    """Records, for each call of a model's forward with labels, whether it trained and whether it returned logits."""
+
+    def __init__(self, model):
+        self.calls = []
+        model.register_forward_hook(self.record, with_kwargs=True)
+
+    def record(self, model, args, kwargs, output):
+        self.calls.append((model.training, kwargs.get("labels") is not None, output.logits is not None))
+
+
+def test_from_pretrained_takes_the_switch_and_training_has_no_logits(family, folder, labelled):
+    model = AUTO[family].from_pretrained(folder, skip_logits=True)
+    plain = AUTO[family].from_pretrained(folder)
+    assert (model.config.skip_logits, plain.config.skip_logits) == (True, False)
+    output, expected = model.train()(**labelled), plain.train()(**labelled)
+    assert output.logits is None
+    assert expected.logits is not None
+    torch.testing.assert_close(output.loss, expected.loss)
+    for one in (model, plain):
+        one(**labelled).loss.backward()
+    for (name, parameter), other in zip(model.named_parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(parameter.grad, other.grad, atol=1e-5, rtol=1e-4, msg=lambda m, n=name: f"{n}: {m}")
+
+
+def test_evaluation_and_generation_get_their_logits(model, labelled):
+    expected = model(**labelled)
+    tokens = model.generate(labelled["input_ids"], max_new_tokens=5, do_sample=False)
+    model.config.skip_logits = True
+    assert torch.equal(model(**labelled).logits, expected.logits)
+    assert torch.equal(model.generate(labelled["input_ids"], max_new_tokens=5, do_sample=False), tokens)
+    without_labels = {"decoder_input_ids" if name == "labels" else name: ids for name, ids in labelled.items()}
+    if not model.config.is_encoder_decoder:
+        del without_labels["decoder_input_ids"]
+    else:
+        without_labels["decoder_input_ids"] = without_labels["decoder_input_ids"].clamp(min=0)
+    assert model.train()(**without_labels).logits is not None
+
+
+def test_an_argument_wins_over_the_configuration(model, labelled):
+    model.config.skip_logits = True
+    assert model.train()(**labelled, skip_logits=False).logits is not None
+    assert model.eval()(**labelled, skip_logits=True).logits is None
+    model.config.skip_logits = False
+    assert model.train()(**labelled, skip_logits=True).logits is None
+
+
+def test_a_loss_of_ones_own_still_gets_logits(model, labelled):
+    model.config.skip_logits = True
+    model.loss_function = lambda logits, labels, **kwargs: logits.sum()
+    assert model.train()(**labelled).logits is not None
+
+
+def test_the_switch_is_not_saved_and_old_folders_load(family, model, labelled, tmp_path):
+    model.config.skip_logits = True
+    model.save_pretrained(tmp_path)
+    assert "skip_logits" not in json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
+    again = AUTO[family].from_pretrained(tmp_path)  # as from a folder saved before there was the field
+    assert not again.config.skip_logits
+    assert again.train()(**labelled).logits is not None
+    with pytest.raises(Exception, match="skip_logits"):
+        AUTO[family].from_pretrained(tmp_path, skip_logits="yes")
+
+
+def train(family: str, skip_logits: bool, tmp_path, **options) -> tuple[Seen, Trainer]:
+    """Train three updates of two steps each with the stock trainer, evaluating after each."""
+    model = make_variant(family, next(iter(VARIANTS[family])))
+    model.config.skip_logits = skip_logits
+    seen = Seen(model)
+    generator = torch.Generator().manual_seed(5)
+    rows = {"input_ids": torch.randint(3, 60, (12, 8), generator=generator)}
+    rows["labels"] = rows["input_ids"].clone()
+    rows["labels"][::3, 5:] = -100  # steps of an update have unequal numbers of labels
+    dataset = Dataset.from_dict({name: ids.tolist() for name, ids in rows.items()})
+    trainer_class, arguments_class = STOCK[family]
+    arguments = {
+        "per_device_train_batch_size": 2, "gradient_accumulation_steps": 2, "learning_rate": 0.5, "max_steps": 3,
+        "optim": "sgd",  # Adam would scale the rounding of the key biases' gradients, which are 0
+        "logging_steps": 1, "eval_strategy": "steps", "eval_steps": 3, "save_strategy": "no", "report_to": "none",
+        "use_cpu": True, "disable_tqdm": True, "seed": 3,
+    }  # fmt: skip
+    trainer = trainer_class(
+        model=model,
+        args=arguments_class(output_dir=str(tmp_path), **{**arguments, **options}),
+        train_dataset=dataset,
+        eval_dataset=dataset,
+        compute_metrics=lambda prediction: {"shape": str(getattr(prediction.predictions, "shape", None))},
+    )
+    trainer.train()
+    return seen, trainer
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"label_smoothing_factor": 0.1}, {"gradient_checkpointing": True}], ids=["plain", "smooth", "ckpt"]
+)
+def test_stock_trainers_take_the_same_steps_with_less(family, options, tmp_path):
+    (lean, trainer), (plain, expected) = (train(family, skip, tmp_path, **options) for skip in (True, False))
+    for name, parameter in trainer.model.named_parameters():
+        torch.testing.assert_close(parameter, expected.model.get_parameter(name), atol=1e-4, rtol=1e-3)
+    for log, other in zip(trainer.state.log_history, expected.state.log_history, strict=True):
+        for key in {"loss", "eval_loss", "eval_shape"} & log.keys():
+            assert log[key] == (other[key] if key == "eval_shape" else pytest.approx(other[key], rel=1e-4))
+    training = {call for call in lean.calls if call[0]}
+    # with `label_smoothing_factor`, stock trainers keep the labels to themselves and smooth the logits
+    assert training == ({(True, False, True)} if "label_smoothing_factor" in options else {(True, True, False)})
+    assert all(has_logits for is_training, _, has_logits in lean.calls if not is_training)
+    assert all(has_logits for _, _, has_logits in plain.calls)
+
+
+def test_predictions_of_a_stock_trainer_are_logits(family, tmp_path):
+    _, trainer = train(family, True, tmp_path)
+    predictions = trainer.predict(trainer.eval_dataset).predictions
+    predictions = predictions[0] if isinstance(predictions, tuple) else predictions
+    assert predictions.shape == (12, 8, FAMILIES[family]().config.vocab_size)
+
+
+def test_distributed_data_parallel_returns_the_loss(model, labelled, one_process_group):
+    expected = model.train()(**labelled).loss
+    model.config.skip_logits = True
+    output = torch.nn.parallel.DistributedDataParallel(model)(**labelled)
+    output.loss.backward()
+    assert output.logits is None
+    torch.testing.assert_close(output.loss, expected)
+    assert all(p.grad is not None for p in model.parameters() if p.requires_grad)
+
+
+def test_trls_sft_trainer_takes_the_same_step(family, tmp_path):
+    trl = pytest.importorskip("trl")
+    if family != "gpt":
+        pytest.skip("SFTTrainer trains causal language models")
+    from hf_scratch.tokenization import train_tokenizer
+
+    tokenizer = train_tokenizer(["the cat sat on the mat", "the dog ran"] * 4, "bpe", 290, 40, show_progress=False)
+    losses = []
+    for skip_logits in (True, False):
+        model = FAMILIES["gpt"](vocab_size=len(tokenizer))
+        model.config.skip_logits = skip_logits
+        config = trl.SFTConfig(
+            output_dir=str(tmp_path), max_steps=2, max_length=16, bf16=False, use_cpu=True, report_to="none",
+            save_strategy="no", disable_tqdm=True, seed=3, gradient_accumulation_steps=2,
+        )  # fmt: skip
+        texts = Dataset.from_dict({"text": ["the cat sat", "the dog ran", "the mat"] * 4})
+        trainer = trl.SFTTrainer(model=model, args=config, train_dataset=texts, processing_class=tokenizer)
+        losses.append(trainer.train().training_loss)
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
