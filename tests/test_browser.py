@@ -230,7 +230,7 @@ def test_eight_browsers_at_once_get_their_own_answers(address, browser):
         tree = search_beams(loaded, loaded.encode(sentence), 5, 80)
         assert [row[1] for row in visitor.table()] == [text or "(no words)" for text in tree.texts]
     # each page still knows its own sentence
-    for visitor, sentence in zip(visitors, sentences, strict=True):
+    for visitor in visitors:
         visitor.choose("layer", "0")
     for visitor, sentence in zip(visitors, sentences, strict=True):
         visitor.wait_for_picture(f"cross-attention, layer 0, head all: {sentence}")
