@@ -126,7 +126,7 @@ TABLE = [
     (WRITE + "--max_minutes 0", "`max_minutes` must be above 0"),
     (WRITE + "--global_batch_size 0", "`global_batch_size` must be 1 or more"),
     (WRITE + "--global_batch_size 8 --gradient_accumulation_steps 2", "follows from `global_batch_size`"),
-    (WRITE + "--tokenizer_sample_mb 0", "`tokenizer_sample_mb` must be above 0"),
+    (WRITE + "--tokenizer_sample_mb 0", "`tokenizer_sample_mb` must be a finite number above 0"),
     (WRITE + "--dataloader_drop_last true --global_batch_size 999", "an update has 999 rows, but there are"),
     (WRITE + "--early_stopping_patience 2", "`early_stopping_patience` is 2, which needs `load_best_model_at_end`"),
     (TRANSLATE + "--global_batch_size 8 --max_tokens_per_update 90", "both size an update. Give one of them"),
