@@ -249,9 +249,9 @@ def _limit_axis(axis: Axes, values: list[float], limits: tuple[float, float] | N
     if limits is None:
         return
     bottom, top = limits
-    margin = 0.05 * (top - bottom)
-    axis.set_ylim(bottom - margin, top + margin)
     outside = sum(not bottom <= value <= top for value in values)
+    space = 0.15 if outside else 0.05  # below the curves, for the note
+    axis.set_ylim(bottom - space * (top - bottom), top + 0.05 * (top - bottom))
     if outside:
         text = f"{outside} of {len(values)} values are outside"
         axis.text(0.98, 0.03, text, transform=axis.transAxes, ha="right", va="bottom", fontsize=7, color="0.3")
