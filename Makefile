@@ -22,7 +22,7 @@ setup: .venv/.installed  ## install the package and its tools into .venv
 .venv/.installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, e.g. make PYTHON=python3.12" if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,demo,export,explore]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[train,dev,demo,export,explore]'
 	touch $@
 
 demo: setup  ## run the published models, then train two small ones in minutes
@@ -69,7 +69,7 @@ test-min: .venv-min/.installed  ## the test suite on the lowest supported transf
 	$(PYTHON) -m venv .venv-min
 	grep -v -e '^transformers==' -e '^huggingface_hub==' constraints.txt > .venv-min/constraints.txt
 	.venv-min/bin/python -m pip install --quiet --disable-pip-version-check --constraint .venv-min/constraints.txt \
-		'transformers~=$(LOWEST).0' --editable '.[dev,demo,export,explore]'
+		'transformers~=$(LOWEST).0' --editable '.[train,dev,demo,export,explore]'
 	touch $@
 
 lint: setup  ## check style, formatting and types

@@ -73,6 +73,14 @@ def command(main: Callable) -> Callable:
     return run
 
 
+def command_words() -> list[str]:
+    """The words before the arguments of this command: the script's file, or its module in the installed package."""
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    if spec is not None and spec.name.startswith("hf_scratch.scripts."):
+        return ["python", "-m", spec.name]
+    return ["python", sys.argv[0]]
+
+
 def is_first_process() -> bool:
     """Return whether this is the only process, or the first that torchrun or `accelerate launch` started here."""
     return int(os.environ.get("LOCAL_RANK", 0)) == 0

@@ -1,16 +1,20 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 """Read recipes (YAML or JSON files of arguments) and `a=1,b=2`; each error says in one line what is wrong."""
 
-import json
 from argparse import Action, ArgumentTypeError
 from pathlib import Path
 from typing import Any
 
-from ruamel.yaml import YAML
-from ruamel.yaml.constructor import DuplicateKeyError, SafeConstructor
-from ruamel.yaml.error import MarkedYAMLError
-from ruamel.yaml.reader import ReaderError
 from transformers import TrainingArguments
+
+from .data.json_text import parse_json
+from .extras import extra
+
+with extra("train"):
+    from ruamel.yaml import YAML
+    from ruamel.yaml.constructor import DuplicateKeyError, SafeConstructor
+    from ruamel.yaml.error import MarkedYAMLError
+    from ruamel.yaml.reader import ReaderError
 
 MAPPINGS = ("config_overrides", "hyperparameters", "preset_hyperparameters", *TrainingArguments._VALID_DICT_FIELDS)
 LISTS = ("report_to", "optim_target_modules", "fsdp")  # may be lists, as the arguments with several words may
@@ -51,27 +55,6 @@ def parse_yaml(text: str) -> Any:
         raise ValueError(f"YAML does not allow the character at position {error.position}") from error
     except KeyError as error:
         raise ValueError(f"{error} does not fit its tag") from error
-    except RecursionError as error:
-        raise ValueError("it is nested too deeply") from error
-
-
-def parse_json(text: str) -> Any:
-    """Parse JSON.
-
-    Raises:
-        ValueError: the text is not JSON, or has a key twice.
-    """
-
-    def refuse_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        mapping = dict(pairs)
-        if len(mapping) < len(pairs):
-            names = [name for name, _ in pairs]
-            twice = next(name for i, name in enumerate(names) if name in names[:i])
-            raise ValueError(f"{twice!r} is given twice")
-        return mapping
-
-    try:
-        return json.loads(text, object_pairs_hook=refuse_twice)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
 

@@ -14,8 +14,8 @@ import datasets
 from datasets import DatasetDict, Features, load_dataset
 
 from ..errors import describe
-from ..recipes import parse_json
 from .columns import is_date, refuse_dates
+from .json_text import parse_json
 
 JSON_FILES = (".json", ".jsonl")
 TEXT_FILES = (*JSON_FILES, ".csv", ".tsv", ".txt")

@@ -11,8 +11,12 @@ from importlib.util import find_spec
 
 import datasets
 import evaluate
-from sacrebleu.metrics import BLEU, CHRF
-from sacremoses import MosesTokenizer
+
+from ..extras import extra
+
+with extra("train"):
+    from sacrebleu.metrics import BLEU, CHRF
+    from sacremoses import MosesTokenizer
 
 _SENTENCES = datasets.Features(
     {"predictions": datasets.Value("string"), "references": datasets.Sequence(datasets.Value("string"))}

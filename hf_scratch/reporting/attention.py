@@ -5,10 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from matplotlib.figure import Figure
 
 from ..explaining import LoadedModel, compute_attention, load_model
-from .drawings import NEXT, draw_attention
+from .drawings import NEXT, Figure, draw_attention
 from .plots import save_figure
 
 

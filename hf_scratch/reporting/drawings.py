@@ -8,11 +8,14 @@ import textwrap
 from collections.abc import Sequence
 
 import torch
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from ..explaining import BeamTree, Prediction, Stage
+from ..extras import extra
+
+with extra("train"):
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 
 # the colours of figure 1 in the paper
 BLOCK_COLORS = {

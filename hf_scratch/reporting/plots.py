@@ -5,10 +5,13 @@ import math
 import os
 
 import torch
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
+from ..extras import extra
 from .drawings import draw_attention, escape
+
+with extra("train"):
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 FEW_POINTS = 30  # up to this many, each point has a marker
 

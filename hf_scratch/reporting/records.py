@@ -17,6 +17,8 @@ from typing import Any, NotRequired, TypedDict
 import torch
 from transformers import Trainer
 
+from ..errors import command_words
+
 INTERRUPTED = "interrupted"  # ended before its last update and never evaluated on the test set
 IN_WARMUP = "time limit during warm-up"
 
@@ -188,5 +190,7 @@ def hide_folders(word: str) -> str:
 
 
 def _describe_command() -> str:
-    script = os.path.join("scripts", os.path.basename(sys.argv[0]))
-    return shlex.join(["python", script, *(hide_folders(word) for word in sys.argv[1:])])
+    *words, script = command_words()
+    if "-m" not in words:
+        script = os.path.join("scripts", os.path.basename(script))
+    return shlex.join([*words, script, *(hide_folders(word) for word in sys.argv[1:])])

@@ -31,6 +31,10 @@ PATHS = ("model_name_or_path", "tokenizer_name", "cache_dir", "dataset_name", "t
          "articles")  # fmt: skip
 
 
+# the package's recipes: in the wheel, and in a clone
+RECIPES = tuple(Path(__file__).parents[level] / "scripts" / "recipes" for level in (1, 2))
+
+
 class _Parser(HfArgumentParser):
     """An HfArgumentParser that prints its errors on the first process only."""
 
@@ -188,6 +192,8 @@ def check_processes(args: TrainingArguments) -> None:
 
 def _read_recipe(parser: HfArgumentParser, recipe: str) -> dict[str, Any]:
     path = Path(os.path.expanduser(recipe))
+    if path.name == recipe and not path.suffix and not path.exists():  # one of the package's
+        path = next((folder / f"{recipe}.yaml" for folder in RECIPES if folder.is_dir()), path)
     if not path.is_dir() and path.suffix not in (".yaml", ".yml", ".json"):
         parser.error(f"the recipe {recipe!r} must be a .yaml or .json file")
     if not path.exists():

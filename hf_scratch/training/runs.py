@@ -17,7 +17,7 @@ from filelock import BaseFileLock, FileLock, Timeout
 from tqdm.auto import tqdm
 from transformers import TrainingArguments
 
-from ..errors import UserError
+from ..errors import UserError, command_words
 from .arguments import require_output_dir
 from .checkpoint_choice import choose_checkpoint
 from .checkpoints import OPTIMIZER_PREFIXES, whole_checkpoints
@@ -157,13 +157,13 @@ def how_to_go_on(output_dir: str) -> str:
             f"{checkpoints[-1]} has no optimiser state (`save_only_model`), so this run cannot be resumed. A new run "
             "can start from its weights, with `--model_name_or_path`."
         )
-    words = [sys.argv[0]]
+    words = command_words()
     skip = False
     for word in sys.argv[1:]:
         if not skip and not word.startswith("--resume_from_checkpoint"):
             words.append(word)
         skip = word == "--resume_from_checkpoint"
-    command = shlex.join(["python", *words, "--resume_from_checkpoint", "last"])
+    command = shlex.join([*words, "--resume_from_checkpoint", "last"])
     if PartialState().num_processes > 1:
         command += " (with the same launcher)"
     return f"The last whole checkpoint is {checkpoints[-1]}; go on with:\n{command}"
