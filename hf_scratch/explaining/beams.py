@@ -99,7 +99,7 @@ def search_beams(
         tree.scores = outputs.sequences_scores.tolist()
     else:  # greedy search returns no score
         tree.scores = [step[0].final_score for step in tree.steps[-1:] if step[0].final_score is not None]
-    tree.texts = [loaded.read_text(row[start:]) for row in tree.sequences]
+    tree.texts = [loaded.decode(row[start:]) for row in tree.sequences]
     return tree
 
 

@@ -74,7 +74,7 @@ class LoadedModel:
         once, twice = self.tokenizer.batch_decode([[i], [i, i]], use_source_tokenizer=from_source)
         return twice[len(once) :]
 
-    def read_text(self, ids: torch.Tensor | list[int]) -> str:
+    def decode(self, ids: torch.Tensor | list[int]) -> str:
         """Read ids of the target's vocabulary as one text, without special tokens."""
         return self.tokenizer.decode(ids, skip_special_tokens=True)
 
