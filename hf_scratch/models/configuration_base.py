@@ -2,6 +2,7 @@
 """The base of both configurations: checks of fields, the number of weights, and saving with the code."""
 
 import inspect
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional, TypeVar
 
@@ -12,6 +13,8 @@ from transformers.dynamic_module_utils import get_relative_import_files
 MOST_WEIGHTS = 10**13
 MOST_LAYERS = 10_000
 INITIALIZERS = ("normal", "xavier_uniform", "xavier_uniform_all", "torch")
+
+LORA_TARGETS = ["q_proj", "v_proj"]  # where LoRA is put by default (Hu et al. 2021, section 7.1)
 
 # the type of a field whose default, None, is replaced at construction: `@strict` accepts None, readers never see it
 if TYPE_CHECKING:
@@ -27,6 +30,12 @@ class ScratchConfig(PreTrainedConfig):
     def count_weights(self) -> int:
         """The number of weights of the model with its head: parameters and position tables."""
         raise NotImplementedError
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields. PEFT reads them before it looks up the modules to adapt, so it is told of ours here."""
+        if (peft := sys.modules.get("peft.utils")) is not None:
+            peft.TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING.setdefault(self.model_type, LORA_TARGETS)
+        return super().to_dict()
 
     def to_diff_dict(self) -> dict[str, Any]:
         """What `config.json` holds: every field but `skip_logits`, which belongs to a run and not to a model."""
