@@ -231,14 +231,14 @@ PRIVATE_NAMES = [
     # pipelines, metrics, arguments, Auto classes
     PrivateName(
         "transformers.Pipeline", "_load_tokenizer _load_processor _load_image_processor _load_feature_extractor",
-        "pipelines.py", "Set to say what a pipeline loads, as transformers' guide to pipelines says.",
+        "models/translation_pipeline.py", "Set to say what a pipeline loads, as transformers' guide to pipelines says.",
     ),
     PrivateName(
-        "transformers.Pipeline", "_sanitize_parameters _forward", "pipelines.py",
+        "transformers.Pipeline", "_sanitize_parameters _forward", "models/translation_pipeline.py",
         "Overridden as transformers' guide to pipelines says.",
     ),
     PrivateName(
-        "transformers.Pipeline", "_preprocess_params", "pipelines.py",
+        "transformers.Pipeline", "_preprocess_params", "models/translation_pipeline.py",
         "Read: the options given when the pipeline was made.",
     ),
     PrivateName(

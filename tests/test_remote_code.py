@@ -8,7 +8,9 @@ import sys
 
 import torch
 from conftest import FAMILIES
+from transformers import pipeline
 
+from hf_scratch.pipelines import TranslationPipeline
 from hf_scratch.tokenization import train_tokenizer
 
 WITHOUT_THE_PACKAGE = """
@@ -47,6 +49,11 @@ for family, auto in (("gpt", AutoModelForCausalLM), ("transformer", AutoModelFor
     reloaded = auto.from_pretrained(again, **trust)
     assert reloaded.generate(ids, max_new_tokens=6, do_sample=False).tolist() == tokens
     results[family] = {"tokens": tokens, "type": config.model_type, "module": type(model).__module__}
+    if family == "transformer":
+        translator = pipeline("translation", model=folder, **trust)
+        assert type(translator).__module__.startswith("transformers_modules.")
+        results["translation"] = translator(["to be", "or"], max_new_tokens=5)
+        assert pipeline(model=again, **trust)(["to be", "or"], max_new_tokens=5) == results["translation"]
     if family == "gpt":
         writer = pipeline("text-generation", model=folder, **trust)
         results["text"] = writer("to be", max_new_tokens=5, do_sample=False)[0]["generated_text"]
@@ -84,6 +91,9 @@ def test_a_saved_folder_loads_generates_and_saves_without_the_package(tmp_path):
         base = json.loads((tmp_path / f"{family}-base" / "config.json").read_text(encoding="utf-8"))
         assert base["auto_map"] == again["auto_map"]
     assert results["text"].startswith("to be")
+    here = pipeline("translation", model=str(tmp_path / "transformer"))  # with the package, nothing is asked
+    assert type(here) is TranslationPipeline
+    assert here(["to be", "or"], max_new_tokens=5) == results["translation"]
     # a user can do nothing about a class name that a table does not know
     assert "not supported" not in done.stderr
 

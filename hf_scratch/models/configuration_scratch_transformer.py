@@ -1,10 +1,14 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 """ScratchTransformer's configuration."""
 
+import copy
+from typing import Any
+
 from huggingface_hub.dataclasses import strict
 from transformers.utils.type_validators import activation_fn_key, positive_int_field, probability
 
 from .configuration_base import INITIALIZERS, Derived, ScratchConfig
+from .translation_pipeline import CUSTOM_PIPELINES
 
 
 @strict
@@ -131,12 +135,19 @@ class ScratchTransformerConfig(ScratchConfig):
     target_lang: str | None = None
 
     def __post_init__(self, **kwargs):
+        if not type(self).__module__.startswith("transformers_modules."):
+            # where the package is imported, "translation" is a task of its own, without `trust_remote_code`
+            kwargs.pop("custom_pipelines", None)
         super().__post_init__(**kwargs)  # first: it sets the fields that are given by an alias of `attribute_map`
         self._check_aliases()
         if self.decoder_vocab_size is None:
             self.decoder_vocab_size = self.vocab_size
         if self.init_std is None:
             self.init_std = 0.02 if self.initializer == "normal" else self.d_model**-0.5
+
+    def to_diff_dict(self) -> dict[str, Any]:
+        """What `config.json` holds: the fields, and where the pipeline for translation is."""
+        return {**super().to_diff_dict(), "custom_pipelines": copy.deepcopy(CUSTOM_PIPELINES)}
 
     def validate_architecture(self):
         """Check the fields together; `@strict` calls this after each of them is checked alone."""
