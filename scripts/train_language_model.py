@@ -7,6 +7,7 @@ python scripts/train_language_model.py scripts/recipes/tinystories_article.yaml 
 """
 
 import logging
+from contextlib import suppress
 from functools import partial
 
 from transformers import AutoModelForCausalLM, GenerationConfig, TrainingArguments
@@ -27,7 +28,7 @@ from hf_scratch.evaluation.language_modeling import (
 )
 from hf_scratch.evaluation.processes import load_on_each_process
 from hf_scratch.reporting.batches import format_training_batch
-from hf_scratch.reporting.cards import write_language_model_card
+from hf_scratch.reporting.cards import NUM_EXAMPLES, write_language_model_card
 from hf_scratch.reporting.plots import plot_learning_curve
 from hf_scratch.training.arguments import LanguageModelArguments, check_validation_data
 from hf_scratch.training.averaging import check_average, evaluate_and_select_weights, save_final_model
@@ -39,6 +40,7 @@ from hf_scratch.training.starting_point import choose_model
 from hf_scratch.training.trainers import LanguageModelTrainer
 
 logger = logging.getLogger("train_language_model")
+FIRST_WORDS = 6  # of a text that the card's examples continue
 
 
 def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str | None):
@@ -142,10 +144,24 @@ def train(trainer: LanguageModelTrainer, texts: dict, questions: dict, data_args
             trainer.save_metrics(name, results[name])
     if args.should_save:
         validation = {**results.get("validation", {}), **weights}
-        write_language_model_card(trainer, data_args, recipe, validation, results.get("test", {}))
+        examples = [] if data_args.mlm_probability is not None else continue_texts(saved, tokenizer, texts)
+        write_language_model_card(trainer, data_args, recipe, validation, results.get("test", {}), examples)
         if data_args.sample_prompt is not None:
             print(f"After training: {sample_text(saved, tokenizer, data_args.sample_prompt)}")
         print(f"The model, its curve and its card are in {args.output_dir}")
+
+
+def continue_texts(model, tokenizer, texts: dict) -> list[tuple[str, str]]:
+    """Continue the first words of some texts of the test set, or else of the validation set."""
+    rows = texts.get("test", texts.get("validation"))
+    if rows is None:
+        return []
+    examples = []
+    for text in rows[:NUM_EXAMPLES]["text"]:
+        beginning = " ".join(text.split()[:FIRST_WORDS])
+        with suppress(ValueError):  # it takes all positions of a small model
+            examples.append((beginning, sample_text(model, tokenizer, beginning, max_new_tokens=40)))
+    return examples
 
 
 @command

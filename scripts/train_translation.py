@@ -21,7 +21,7 @@ from hf_scratch.evaluation.metrics import Rouge, SacreBleu, compute_metric
 from hf_scratch.evaluation.processes import load_on_each_process
 from hf_scratch.evaluation.translation import evaluate_translation, write_lines
 from hf_scratch.reporting.batches import format_training_batch
-from hf_scratch.reporting.cards import write_translation_card
+from hf_scratch.reporting.cards import NUM_EXAMPLES, write_translation_card
 from hf_scratch.reporting.plots import plot_learning_curve
 from hf_scratch.tokenization import target_size
 from hf_scratch.training.arguments import (
@@ -179,7 +179,8 @@ def train(trainer: TranslationTrainer, pairs: dict, cut: dict, data_args, recipe
         trainer.save_metrics("test", test)
         if args.should_save:
             write_lines(Path(args.output_dir, "test_translations.txt"), translations)
-            write_translation_card(trainer, data_args, recipe, metrics, test, cut)
+            examples = list(zip(rows["source"], translations, rows["target"], strict=True))[:NUM_EXAMPLES]
+            write_translation_card(trainer, data_args, recipe, metrics, test, cut, examples)
     if args.should_save:
         print(f"The model, its curve and its card are in {args.output_dir}")
 

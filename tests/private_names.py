@@ -231,7 +231,8 @@ PRIVATE_NAMES = [
     # pipelines, metrics, arguments, Auto classes
     PrivateName(
         "transformers.Pipeline", "_load_tokenizer _load_processor _load_image_processor _load_feature_extractor",
-        "models/translation_pipeline.py", "Set to say what a pipeline loads, as transformers' guide to pipelines says.",
+        "models/translation_pipeline.py",
+        "Set to say what a pipeline loads, as transformers' guide to pipelines says.",
     ),
     PrivateName(
         "transformers.Pipeline", "_sanitize_parameters _forward", "models/translation_pipeline.py",

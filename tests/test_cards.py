@@ -45,6 +45,25 @@ def test_without_validation_and_test_the_card_says_so(train):
         assert json.loads((folder / "run.json").read_text(encoding="utf-8"))["seed"] == 42
 
 
+def test_a_card_has_a_licence_and_five_examples(train, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    files = {"validation_file": tmp_path / "pairs.jsonl", "test_file": tmp_path / "pairs.jsonl"}
+    train("train_translation", "", config_overrides=TINY_TRANSFORMER, **files, output_dir="runs/translator")
+    folder = tmp_path / "runs" / "translator"
+    card = ModelCard.load(folder / "README.md")
+    assert card.data.license == "apache-2.0"
+    assert 'pipeline("translation", model="runs/translator")' in card.text
+    rows = card.text.split("## Examples")[1].split("## Training")[0].strip().splitlines()[4:]
+    assert len(rows) == 5
+    translations = (folder / "test_translations.txt").read_text(encoding="utf-8").split("\n")
+    for row, pair, translation in zip(rows, PAIRS, translations, strict=False):
+        expected = [pair["en"], translation.replace("|", r"\|"), pair["de"]]
+        assert row == f"| {' | '.join(' '.join(text.split()) for text in expected)} |"
+    files = {"validation_file": tmp_path / "texts.jsonl"}
+    train("train_language_model", "", config_overrides=TINY_GPT, **files, output_dir="runs/writer")
+    assert "The first texts of the validation set." in (tmp_path / "runs/writer/README.md").read_text(encoding="utf-8")
+
+
 def test_a_summarizer_is_scored_with_rouge(train, tmp_path):
     files = {"validation_file": tmp_path / "pairs.jsonl", "test_file": tmp_path / "pairs.jsonl"}
     evaluations = {"eval_strategy": "steps", "predict_with_generate": "true", "config_overrides": TINY_TRANSFORMER}

@@ -6,6 +6,7 @@ The values come from the run's record (records.py); this module formats them.
 
 import logging
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from transformers import Trainer
 
 from ..training.arguments import require_output_dir
-from .records import IN_WARMUP, INTERRUPTED, Record, build_record, write_record
+from .records import IN_WARMUP, INTERRUPTED, Record, build_record, hide_folders, write_record
 from .tables import format_table
 
 logger = logging.getLogger(__name__)
@@ -36,7 +37,7 @@ import hf_scratch
 {results}
 
 ![Learning curve](learning_curve.png)
-
+{examples}
 ## Training
 
 {training}
@@ -44,7 +45,10 @@ import hf_scratch
 ```
 {command}
 ```
+
+The code in this folder is under Apache 2.0. The data have their own licence.
 """
+NUM_EXAMPLES = 5
 
 # (split, key of the record's metrics, the Hub's name of the metric, label in the card, factor)
 _TRANSLATION_METRICS = (
@@ -120,6 +124,7 @@ def write_translation_card(
     validation: dict[str, Any],
     test: dict[str, Any],
     cut: dict[str, str] | None = None,
+    examples: Sequence[tuple[str, str, str]] = (),
 ) -> None:
     """Write `README.md` and the record `run.json` into the run's folder.
 
@@ -130,6 +135,7 @@ def write_translation_card(
         validation: what `evaluate_and_select_weights` returned, or {}.
         test: what `evaluate_translation` returned, or {}.
         cut: what `count_cut` returned for each split.
+        examples: of the test set, each a source, the model's output and the reference.
     """
     names = {f"eval_{name}": name for name in ("loss", "bleu", "rougeL", "exact_match")}
     metrics = {"validation": {name: validation[key] for key, name in names.items() if key in validation}, "test": test}
@@ -144,8 +150,9 @@ def write_translation_card(
     source, target = data_args.source_lang, data_args.target_lang
     is_summary = data_args.task == "summarization"
     does = "summarises texts" if is_summary else f"translates from `{source}` to `{target}`"
-    folder = os.path.basename(require_output_dir(trainer.args))
+    folder = hide_folders(require_output_dir(trainer.args))
     texts = {
+        "examples": _format_examples(("source", "output", "reference"), examples, "the test set"),
         "what": f"A Transformer (Vaswani et al. 2017) that {does}.",
         "usage": "from transformers import pipeline\n\n"
         f'translator = pipeline("translation", model="{folder}")\ntranslator("...")',
@@ -156,7 +163,12 @@ def write_translation_card(
 
 
 def write_language_model_card(
-    trainer: Trainer, data_args, recipe: str, validation: dict[str, Any], test: dict[str, Any]
+    trainer: Trainer,
+    data_args,
+    recipe: str,
+    validation: dict[str, Any],
+    test: dict[str, Any],
+    examples: Sequence[tuple[str, str]] = (),
 ) -> None:
     """Write `README.md` and the record `run.json` into the run's folder.
 
@@ -166,6 +178,7 @@ def write_language_model_card(
         recipe: the recipe's name, "" without one.
         validation: what `evaluate_language_model` returned for the validation split, or {}; may also hold "weights".
         test: the same for the test split.
+        examples: each the beginning of a text of the test set, or else of the validation set, and a continuation.
     """
     weights = validation.get("weights", "trained")
     metrics = {
@@ -173,9 +186,10 @@ def write_language_model_card(
         "test": test,
     }
     record = build_record(trainer, data_args, recipe, metrics, weights)
-    folder = os.path.basename(require_output_dir(trainer.args))
+    folder = hide_folders(require_output_dir(trainer.args))
     if data_args.mlm_probability is not None:
         texts = {
+            "examples": "",
             "what": "An encoder (Devlin et al. 2019) that fills in masked tokens.",
             "usage": "from transformers import AutoModelForCausalLM\n\n"
             f'model = AutoModelForCausalLM.from_pretrained("{folder}")\n'
@@ -187,6 +201,12 @@ def write_language_model_card(
         )
         return
     texts = {
+        "examples": _format_examples(
+            ("beginning", "continued"),
+            examples,
+            "the test set" if test else "the validation set",
+            "Drawn with seed 0.",
+        ),
         "what": "A GPT (Radford et al. 2018).",
         "usage": "from transformers import pipeline\n\n"
         f'writer = pipeline("text-generation", model="{folder}")\n'
@@ -197,6 +217,14 @@ def write_language_model_card(
         "scored in windows that advance by half their length."
     )
     _write(trainer, record, _LANGUAGE_MODEL_METRICS, ("text-generation", "Text generation"), ["en"], texts, notes)
+
+
+def _format_examples(header: tuple[str, ...], examples: Sequence[tuple], where: str, note: str = "") -> str:
+    """A section of the card; "" without examples."""
+    if not examples:
+        return ""
+    rows = [[" ".join(text.split()).replace("|", r"\|") for text in example] for example in examples[:NUM_EXAMPLES]]
+    return f"\n## Examples\n\nThe first texts of {where}. {note}\n\n{format_table(header, rows)}\n"
 
 
 def _write(
@@ -231,6 +259,8 @@ def _write(
             results.append((label.format(**values), kind, float(factor * values[key]), split))
     data = ModelCardData(
         library_name="transformers",
+        license="apache-2.0",
+        datasets=[given] if (given := record["data"]).count("/") == 1 else None,  # a Hub id
         pipeline_tag=task[0],
         tags=["hf_scratch", model.config.model_type],
         model_name=name,
