@@ -1,11 +1,11 @@
 from types import SimpleNamespace
 
 import pytest
-from transformers import TrainingArguments
+from transformers import Seq2SeqTrainingArguments, TrainingArguments
 
 from hf_scratch import ScratchGPTConfig, ScratchTransformerConfig
 from hf_scratch.recipes import parse_yaml
-from hf_scratch.training.arguments import LanguageModelArguments, ModelArguments
+from hf_scratch.training.arguments import LanguageModelArguments, ModelArguments, TranslationArguments
 from hf_scratch.training.parsing import check_processes, parse_arguments, parse_overrides
 
 TYPES = (ModelArguments, LanguageModelArguments, TrainingArguments)
@@ -183,3 +183,17 @@ def test_several_gpus_need_several_processes(caplog):
     assert not caplog.text
     check_processes(SimpleNamespace(n_gpu=1, world_size=2, average_tokens_across_devices=False))
     assert "the training depends on the number of processes" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["demo_numbers", "demo_numbers.yaml"])
+def test_a_recipe_of_the_package_is_found_by_its_name(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    types = (ModelArguments, TranslationArguments, Seq2SeqTrainingArguments)
+    flags = ["--output_dir", "x", "--use_cpu", "true"]
+    (_, data_args, _), recipe = parse_arguments(*types, args=[name, *flags])
+    assert (data_args.dataset_name, recipe) == ("embedded:numbers", "demo_numbers")
+    (tmp_path / "demo_numbers.yaml").write_text("dataset_name: embedded:summaries\n", encoding="utf-8")
+    (_, data_args, _), _ = parse_arguments(
+        *types, args=["demo_numbers.yaml", "--output_dir", "x", "--use_cpu", "true"]
+    )
+    assert data_args.dataset_name == "embedded:summaries"  # a file of the user's comes first

@@ -53,6 +53,7 @@ def test_a_card_has_a_licence_and_five_examples(train, tmp_path, monkeypatch):
     card = ModelCard.load(folder / "README.md")
     assert card.data.license == "apache-2.0"
     assert 'pipeline("translation", model="runs/translator")' in card.text
+    assert "The test set's 12 texts by greedy search." in card.text
     rows = card.text.split("## Examples")[1].split("## Training")[0].strip().splitlines()[4:]
     assert len(rows) == 5
     translations = (folder / "test_translations.txt").read_text(encoding="utf-8").split("\n")

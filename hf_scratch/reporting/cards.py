@@ -87,7 +87,10 @@ def format_updates(record: Record) -> str:
 
 def format_time(record: Record) -> str:
     """For example "111 minutes"; "" if unknown."""
-    return "" if record["minutes"] is None else f"{record['minutes']:.0f} minutes"
+    if record["minutes"] is None:
+        return ""
+    minutes = f"{record['minutes']:.0f}"
+    return f"{minutes} minute" if minutes == "1" else f"{minutes} minutes"
 
 
 def format_training(record: Record) -> str:
@@ -143,10 +146,9 @@ def write_translation_card(
     notes = ""
     if test:
         signatures = ", ".join(f"`{value}`" for key, value in test.items() if key.endswith("_signature"))
-        notes = (
-            f"The test set's {test['sentences']} texts by beam search with {data_args.num_beams} beams and length "
-            f"penalty {data_args.length_penalty}. Signatures of the scores:\n{signatures}."
-        )
+        search = f"beam search with {data_args.num_beams} beams and length penalty {data_args.length_penalty}"
+        search = "greedy search" if data_args.num_beams == 1 else search
+        notes = f"The test set's {test['sentences']} texts by {search}. Signatures of the scores:\n{signatures}."
     source, target = data_args.source_lang, data_args.target_lang
     is_summary = data_args.task == "summarization"
     does = "summarises texts" if is_summary else f"translates from `{source}` to `{target}`"
@@ -205,7 +207,7 @@ def write_language_model_card(
             ("beginning", "continued"),
             examples,
             "the test set" if test else "the validation set",
-            "Drawn with seed 0.",
+            " Drawn with seed 0.",
         ),
         "what": "A GPT (Radford et al. 2018).",
         "usage": "from transformers import pipeline\n\n"
@@ -224,7 +226,7 @@ def _format_examples(header: tuple[str, ...], examples: Sequence[tuple], where: 
     if not examples:
         return ""
     rows = [[" ".join(text.split()).replace("|", r"\|") for text in example] for example in examples[:NUM_EXAMPLES]]
-    return f"\n## Examples\n\nThe first texts of {where}. {note}\n\n{format_table(header, rows)}\n"
+    return f"\n## Examples\n\nThe first texts of {where}.{note}\n\n{format_table(header, rows)}\n"
 
 
 def _write(

@@ -192,8 +192,8 @@ def check_processes(args: TrainingArguments) -> None:
 
 def _read_recipe(parser: HfArgumentParser, recipe: str) -> dict[str, Any]:
     path = Path(os.path.expanduser(recipe))
-    if path.name == recipe and not path.suffix and not path.exists():  # one of the package's
-        path = next((folder / f"{recipe}.yaml" for folder in RECIPES if folder.is_dir()), path)
+    if path.name == recipe and path.suffix in ("", ".yaml") and not path.exists():  # one of the package's
+        path = next((folder / f"{path.stem}.yaml" for folder in RECIPES if folder.is_dir()), path)
     if not path.is_dir() and path.suffix not in (".yaml", ".yml", ".json"):
         parser.error(f"the recipe {recipe!r} must be a .yaml or .json file")
     if not path.exists():
