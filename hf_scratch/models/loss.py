@@ -188,7 +188,8 @@ class _LinearCrossEntropy(torch.autograd.Function):
     @staticmethod
     def backward(ctx, gradient: torch.Tensor):  # ty: ignore[incompatible-method-override] (as in cpu_training.py)
         refuse_second_derivative(
-            "the loss without logits", f"call the model without `skip_logits`, {' and '.join(map(repr, LOSS_KWARGS))}"
+            "the loss without logits",
+            f"call the model without `skip_logits`, {' and '.join(f'`{name}`' for name in LOSS_KWARGS)}",
         )
         scale, *saved = ctx.saved_tensors
         factor = gradient * scale
