@@ -47,10 +47,10 @@ test-slow: setup  ## the demo, the READMEs' code, every figure of the cards, the
 	$(BIN)/python -m pytest -m slow --numprocesses auto --ignore tests/test_faults.py --ignore-glob 'tests/test_scale*.py' \
 		--ignore tests/test_streaming.py --ignore tests/test_engines.py --ignore tests/test_browser.py
 
-test-faults: setup  ## kill, stop and resume training runs: 20 minutes, or 12 with KILLS=2 (default: 6)
+test-faults: setup  ## kill, stop and resume training runs: 14 minutes, or 8 with KILLS=2 (default: 6)
 	$(if $(KILLS),HF_SCRATCH_KILLS=$(KILLS)) $(BIN)/python -m pytest -m slow tests/test_faults.py
 
-test-scale: setup  ## several processes and machines, killed, restarted and resumed: 30 minutes
+test-scale: setup  ## several processes and machines, killed, restarted and resumed: 16 minutes
 	$(BIN)/python -m pytest -m slow tests/test_scale*.py tests/test_streaming.py
 
 test-engines: setup  ## the published models in CTranslate2, llama.cpp, onnxruntime and transformers serve: 5 minutes
