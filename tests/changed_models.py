@@ -217,15 +217,6 @@ def update_of_the_user(model):
     model._update_model_kwargs_for_generation = types.MethodType(changed, model)
 
 
-def halved(model):
-    model.to(torch.bfloat16)
-
-
-def eager(model):
-    model.set_attn_implementation("eager")
-    layer_of(model).self_attn.scaling = 5.0
-
-
 def sliding_cache(model):
     model.config.sliding_window = 3
 
@@ -236,7 +227,7 @@ CHANGES = [
     head_of_the_user, class_swapped, class_of_the_model, rms_norm, activation_of_the_user, activation_with_weights,
     renormed_embedding, parametrized, pruned, bias_of_queries_removed, bias_of_values_alone, subclassed_weight,
     weight_that_is_no_parameter, sparse, quantized, layers_shared, first_layer_removed, layers_of_the_user,
-    inputs_of_the_user, update_of_the_user, halved, eager, sliding_cache,
+    inputs_of_the_user, update_of_the_user, sliding_cache,
 ]  # fmt: skip
 
 
@@ -270,6 +261,14 @@ def last_layer_removed(model):
 
 def resized(model):
     model.resize_token_embeddings(70, mean_resizing=False)
+
+
+def halved(model):
+    model.to(torch.bfloat16)
+
+
+def eager(model):
+    model.set_attn_implementation("eager")
 
 
 def doubled(model):
@@ -306,6 +305,6 @@ def copied(model):
 
 
 KEPT = [
-    values_scaled, norm_moved, norm_removed, heads_merged, last_layer_removed, resized, doubled, in_training_and_back,
-    encoder_hooked, recorded, recorded_in_generate, copied,
+    values_scaled, norm_moved, norm_removed, heads_merged, last_layer_removed, resized, doubled, halved, eager,
+    in_training_and_back, encoder_hooked, recorded, recorded_in_generate, copied,
 ]  # fmt: skip

@@ -131,10 +131,9 @@ class Forbid(LogitsProcessor):
 
 
 OTHERS = {
-    "scores": {"return_dict_in_generate": True, "output_scores": True},
+    "attentions": {"return_dict_in_generate": True, "output_attentions": True},
+    "states": {"return_dict_in_generate": True, "output_hidden_states": True},
     "a cache": {"past_key_values": None},
-    "processed beams": {"num_beams": 2, "logits_processor": LogitsProcessorList([Forbid()])},
-    "sampled beams": {"num_beams": 2, "do_sample": True},
     "no cache": {"use_cache": False},
 }
 

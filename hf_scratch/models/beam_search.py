@@ -1,95 +1,222 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 """Beam search over an IncrementalDecoder: the result of transformers' `generate()`, in less time."""
 
+from typing import Any, NamedTuple
+
 import torch
-from transformers.generation import GenerationConfig
+from transformers.generation import (
+    EosTokenCriteria,
+    ExponentialDecayLengthPenalty,
+    GenerationConfig,
+    LogitNormalization,
+    LogitsProcessorList,
+    MaxLengthCriteria,
+    MinLengthLogitsProcessor,
+    MinNewTokensLengthLogitsProcessor,
+    NoBadWordsLogitsProcessor,
+    NoRepeatNGramLogitsProcessor,
+    RepetitionPenaltyLogitsProcessor,
+    StoppingCriteria,
+    StoppingCriteriaList,
+    SuppressTokensAtBeginLogitsProcessor,
+    SuppressTokensLogitsProcessor,
+    TemperatureLogitsWarper,
+)
 
 from .decoding import IncrementalDecoder
+from .inputs import check_inputs
+from .unmodified import is_original, remember
+
+# processors that treat each beam alone and forbid few tokens; with any other, finished sentences stay in the batch
+BY_BEAM = {
+    ExponentialDecayLengthPenalty,
+    LogitNormalization,
+    MinLengthLogitsProcessor,
+    MinNewTokensLengthLogitsProcessor,
+    NoBadWordsLogitsProcessor,
+    NoRepeatNGramLogitsProcessor,
+    RepetitionPenaltyLogitsProcessor,
+    SuppressTokensAtBeginLogitsProcessor,
+    SuppressTokensLogitsProcessor,
+    TemperatureLogitsWarper,
+}
+remember(*BY_BEAM, EosTokenCriteria, MaxLengthCriteria, also={"__call__"})
+IMPOSSIBLE = -1e9  # added to the score of what must not be chosen
+
+
+class Hypotheses(NamedTuple):
+    """Texts of each row of the batch."""
+
+    sequences: torch.Tensor  # (batch, beams, max_length), token ids
+    scores: torch.Tensor  # (batch, beams)
+    lengths: torch.Tensor  # (batch, beams), tokens of the sequence, the prompt included
+    ended: torch.Tensor  # (batch, beams), False for a text that only fills a place
+    origins: torch.Tensor  # (batch, beams, new tokens), the beam that each token was chosen from; 0 wide: not recorded
+
+    def take(self, beams: torch.Tensor) -> "Hypotheses":
+        """The beams with the indices `beams` (batch, n) of their rows."""
+        return Hypotheses(*(_take(values, beams) for values in self))
+
+    def of(self, rows: torch.Tensor) -> "Hypotheses":
+        return Hypotheses(*(values[rows] for values in self))
+
+    def put(self, rows: torch.Tensor, others: "Hypotheses") -> None:
+        for values, new in zip(self, others, strict=True):
+            values[rows] = new
+
+    def join(self, others: "Hypotheses") -> "Hypotheses":
+        return Hypotheses(*(torch.cat(pair, 1) for pair in zip(self, others, strict=True)))
+
+    def append(self, parents: torch.Tensor, tokens: torch.Tensor, scores: torch.Tensor, first: int) -> "Hypotheses":
+        """The beams `parents` (batch, n), each with one more token; `first` is the prompts' length."""
+        rows = torch.arange(len(parents), device=parents.device)[:, None]
+        grown = self.take(parents)
+        position = int(self.lengths[0, 0])
+        grown.sequences[..., position] = tokens
+        if grown.origins.shape[-1]:
+            grown.origins[..., position - first] = (parents + rows * self.scores.shape[1]).int()
+        return grown._replace(scores=scores, lengths=grown.lengths + 1)
 
 
 def beam_search(
     decoder: IncrementalDecoder,
     logits: torch.Tensor,
     prompts: torch.Tensor,
-    num_return_sequences: int,
+    logits_processor: LogitsProcessorList,
+    stopping_criteria: StoppingCriteriaList,
     generation_config: GenerationConfig,
-) -> torch.Tensor | None:
-    """The beam search of transformers' `generate()`, which drops sentences from the batch once they are finished.
+) -> dict[str, Any] | None:
+    """The beam search and beam sampling of transformers' `generate()`, which drop finished sentences from the batch.
 
     Args:
         decoder: a decoder that has read the prompts.
         logits: (batch, vocabulary), the decoder's output for the prompts' last tokens.
         prompts: token ids (batch, length), int64.
-        num_return_sequences: results per prompt.
-        generation_config: its `num_beams`, `max_length`, `length_penalty`, `early_stopping` and token ids count.
+        logits_processor: applied to the logarithms of the probabilities.
+        stopping_criteria: one of them ends all texts at the `max_length` of `generation_config`, or before.
+        generation_config: its options of beam search, of sampling and of the output count.
 
     Returns:
-        The best sequences of each prompt, (batch * num_return_sequences, longest). None if a score is nan: the ranking
-        then depends on details of transformers' loop.
+        `sequences`, the best of each prompt, (batch * num_return_sequences, longest); and as in transformers' output
+        `sequences_scores`, `beam_indices`, `scores` and `logits`, as far as `generation_config` asks for them. None if
+        a score is nan: the ranking then depends on details of transformers' loop.
     """
     num_beams, length, max_length = decoder.num_beams, prompts.shape[1], generation_config.max_length
     penalty, early_stopping = generation_config.length_penalty, generation_config.early_stopping
+    returns_all, processes = bool(generation_config.return_dict_in_generate), len(logits_processor) > 0
+    kept_scores = () if returns_all and generation_config.output_scores else None
+    kept_logits = () if returns_all and generation_config.output_logits else None
     pad, eos = generation_config._pad_token_tensor, generation_config._eos_token_tensor
+    calls_criteria = not all(_is_usual(criterion, generation_config) for criterion in stopping_criteria)
+    drops = not (generation_config.do_sample or returns_all or calls_criteria) and all(
+        type(processor) in BY_BEAM and is_original(type(processor)) for processor in logits_processor
+    )
     # enough candidates that `num_beams` of them continue even if all better ones end
     num_candidates = max(2, 1 + (0 if eos is None else len(eos))) * num_beams
-    # only the top `num_beams` candidates may finish; the rest rank below them
+    # only the first `num_beams` candidates may finish; the rest rank below them
     best = torch.arange(num_candidates, device=prompts.device) < num_beams
-    fill = -1 if eos is None else int(pad or eos[0])
-    running = prompts.new_full((len(prompts), num_beams, max_length), fill, dtype=torch.long)
-    running[:, :, :length] = prompts[:, None]
-    running_scores = torch.zeros(len(prompts), num_beams, dtype=torch.float, device=prompts.device)
-    running_scores[:, 1:] = -1e9  # all beams start equal: only the first one counts
-    finished, finished_scores = running.clone(), torch.full_like(running_scores, -1e9)
-    finished_lengths = torch.zeros_like(running_scores, dtype=torch.long)
-    results, lengths = finished.clone(), finished_lengths.clone()
-    rows = torch.arange(len(prompts), device=prompts.device)
-    done = torch.zeros_like(rows, dtype=torch.bool)
+
+    shape, fill = (len(prompts), num_beams), -1 if eos is None else int(pad or eos[0])
+    running = Hypotheses(
+        sequences=prompts.new_full((*shape, max_length), fill, dtype=torch.long),
+        scores=torch.zeros(shape, dtype=torch.float, device=prompts.device),
+        lengths=prompts.new_full(shape, length),
+        ended=torch.zeros(shape, dtype=torch.bool, device=prompts.device),
+        origins=prompts.new_full((*shape, (max_length - length) * returns_all), -1, dtype=torch.int32),
+    )
+    running.sequences[:, :, :length] = prompts[:, None]
+    finished = Hypotheses(*(values.clone() for values in running))
+    finished.scores.fill_(IMPOSSIBLE)
+    running.scores[:, 1:] = IMPOSSIBLE  # all beams start equal: only the first one counts
+    results, rows = Hypotheses(*(values.clone() for values in finished)), torch.arange(len(prompts))
+    is_open = torch.ones_like(rows, dtype=torch.bool)  # False: no running beam can enter the finished ones any more
     logits = logits[:, None].expand(-1, num_beams, -1)
     for current in range(length, max_length):
-        scores = logits.float().log_softmax(-1) + running_scores[..., None]
-        scores, chosen = scores.flatten(1).topk(num_candidates)
+        logits = logits.float()
+        scores = logits.log_softmax(-1)
+        if processes:
+            read = running.sequences[..., :current].flatten(0, 1)
+            scores = logits_processor(read, scores.flatten(0, 1))  # ty: ignore[invalid-argument-type]
+            scores = scores.unflatten(0, (-1, num_beams))
+        if kept_logits is not None:
+            kept_logits += (logits.flatten(0, 1).clone(),)
+        if kept_scores is not None:
+            kept_scores += (scores.flatten(0, 1).clone(),)
+        vocab_size, scores = scores.shape[-1], (scores + running.scores[..., None]).flatten(1)
+        if generation_config.do_sample:
+            chosen = torch.multinomial(scores.softmax(-1), num_candidates)
+            scores = scores.gather(1, chosen)
+        else:
+            scores, chosen = scores.topk(num_candidates)
         if scores.isnan().any():
             return None
-        parents, tokens = chosen // logits.shape[-1], chosen % logits.shape[-1]
-        ends = torch.full_like(tokens, current + 1 == max_length, dtype=torch.bool)
-        if eos is not None:
-            ends |= torch.isin(tokens, eos)
+        parents, tokens = chosen // vocab_size, chosen % vocab_size
 
-        new = ends & best & ~done[:, None]
-        if new.any():
-            candidates = _take(running, parents)
-            candidates[..., current] = tokens
-            new_scores = scores / (current + 1 - length) ** penalty - 1e9 * ~new
-            finished_scores, order = torch.cat((finished_scores, new_scores), 1).topk(num_beams)
-            finished = _take(torch.cat((finished, candidates), 1), order)
-            new_lengths = torch.full_like(tokens, current + 1).masked_fill_(~new, 0)
-            finished_lengths = torch.cat((finished_lengths, new_lengths), 1).gather(1, order)
-        if current + 1 == max_length:
-            break
+        candidates = None
+        if calls_criteria:
+            candidates = running.append(parents, tokens, scores, length)
+            ends = stopping_criteria(candidates.sequences[..., : current + 1].flatten(0, 1), kept_scores)
+            ends = ends.view_as(tokens)
+        else:
+            ends = torch.full_like(tokens, current + 1 == max_length, dtype=torch.bool)
+            if eos is not None:
+                ends |= torch.isin(tokens, eos)
+        new = ends & best
+        if new.any() or not drops:
+            candidates = candidates or running.append(parents, tokens, scores, length)
+            new_scores = scores / (current + 1 - length) ** penalty
+            for forbidden in (finished.ended.all(1, keepdim=True) & (early_stopping is True), ~is_open[:, None], ~new):
+                new_scores = new_scores + forbidden.float() * IMPOSSIBLE
+            finished = finished.join(candidates._replace(scores=new_scores, ended=new))
+            finished = finished.take(finished.scores.topk(num_beams)[1])
 
-        running_scores, order = (scores - 1e9 * ends).topk(num_beams)
+        running_scores, order = (scores + ends.float() * IMPOSSIBLE).topk(num_beams)
         parents, tokens = parents.gather(1, order), tokens.gather(1, order)
-        running = _take(running, parents)
-        running[..., current] = tokens
+        if candidates is None:
+            running = running.append(parents, tokens, running_scores, length)
+        else:  # a criterion of the user may have changed them
+            running = candidates.take(order)._replace(scores=running_scores)
+            tokens = running.sequences[..., current]
         decoder.branch(parents)
         # a sentence is done once no running beam can still beat its worst finished one
         longest = max_length if early_stopping == "never" and penalty > 0 else current + 1
-        possible = running_scores[:, 0] / (longest - length) ** penalty
-        full = (finished_lengths > 0).all(1)
-        done |= full & ((possible <= finished_scores[:, -1]) | (early_stopping is True))
-        if 4 * done.sum() >= len(done):
-            results[rows[done]], lengths[rows[done]] = finished[done], finished_lengths[done]
+        possible = running_scores[:, :1] / (longest - length) ** penalty
+        worst = torch.where(finished.ended, finished.scores.amin(1, keepdim=True), IMPOSSIBLE)
+        is_open = is_open & (possible > worst).any(1)
+        is_full = finished.ended.all(1) & (early_stopping is True)
+        if not is_open.any() or is_full.all() or ends.all():
+            break
+        if drops and 4 * (done := is_full | ~is_open).sum() >= len(done):
+            results.put(rows[done], finished.of(done))
             kept = (~done).nonzero()[:, 0]
-            rows, running, running_scores, tokens = rows[kept], running[kept], running_scores[kept], tokens[kept]
-            finished, finished_scores, finished_lengths = finished[kept], finished_scores[kept], finished_lengths[kept]
-            done = done[kept]
+            rows, running, finished, tokens = rows[kept], running.of(kept), finished.of(kept), tokens[kept]
+            is_open = is_open[kept]
             if not len(rows):
                 break
             decoder.keep(kept)
+        if processes:
+            check_inputs(decoder.config, tokens, None, logits.shape[-1])
         logits = decoder.step(tokens)
-    results[rows], lengths[rows] = finished, finished_lengths
-    return results[:, :num_return_sequences, : lengths[:, :num_return_sequences].max()].flatten(0, 1)
+    results.put(rows, finished)
+    results = Hypotheses(*(values[:, : generation_config.num_return_sequences].flatten(0, 1) for values in results))
+    longest = int(results.lengths.max())
+    outputs = {"sequences": results.sequences[:, :longest], "scores": kept_scores, "logits": kept_logits}
+    outputs["sequences_scores"] = results.scores if generation_config.output_scores else None
+    outputs["beam_indices"] = results.origins[:, : longest - length]
+    return outputs
 
 
-def _take(sequences: torch.Tensor, beams: torch.Tensor) -> torch.Tensor:
-    return sequences.gather(1, beams[..., None].expand(-1, -1, sequences.shape[-1]))
+def _is_usual(criterion: StoppingCriteria, generation_config: GenerationConfig) -> bool:
+    """Whether the search ends texts as this criterion does, without calling it."""
+    if not is_original(type(criterion)):
+        return False
+    if type(criterion) is MaxLengthCriteria:
+        return criterion.max_length == generation_config.max_length
+    eos = generation_config._eos_token_tensor
+    return type(criterion) is EosTokenCriteria and eos is not None and torch.equal(criterion.eos_token_id, eos)
+
+
+def _take(values: torch.Tensor, beams: torch.Tensor) -> torch.Tensor:
+    if values.ndim > 2:
+        beams = beams[..., None].expand(-1, -1, values.shape[-1])
+    return values.gather(1, beams)

@@ -6,26 +6,32 @@ values. Keys and values are written into buffers that are never copied. The beam
 prompt and of its source.
 """
 
-from functools import partial
+from collections.abc import Iterator
+from itertools import chain
 
 import torch
 from torch import nn
 from transformers.cache_utils import Cache, EncoderDecoderCache
 
 from .base import ScratchPreTrainedModel
-from .layers import ResidualLayer, cached_states
+from .kernels import Linear, Product, fastest_products
+from .layers import MultiHeadAttention, ResidualLayer, cached_states, eager_attention_forward
 
 
 class IncrementalDecoder:
-    """A model's decoder after a prompt; each row of the prompt continues with `num_beams` beams.
+    """A model's decoder after a prompt, which continues with `num_beams` beams in `num_beams / width` rows.
+
+    The `width` beams of a row share the prompt and all tokens; a mask selects each one's ancestors. With a width of 1,
+    each beam has a row of its own, as in transformers' loop. See `beams_per_row`.
 
     Args:
         model: a model with a head, for which `can_decode_incrementally` is true.
-        past_key_values: the cache that the model's `forward` filled with the prompt, (batch, heads, length, head_dim).
-        position: the position of the next token, (batch,).
-        prompt_mask: (batch, prompt length), 0 on padding.
-        source_mask: (batch, source length), 0 on padding; None without an encoder.
-        num_beams: beams per row.
+        past_key_values: the cache that the model's `forward` filled with the prompt, (rows, heads, length, head_dim).
+        position: the position of the next token, (rows,).
+        prompt_mask: (rows, prompt length), 0 on padding.
+        source_mask: (rows, source length), 0 on padding; None without an encoder.
+        num_beams: beams per prompt.
+        width: beams per row, 1 or `num_beams`.
         max_new_tokens: the largest number of calls of `step`.
     """
 
@@ -37,41 +43,48 @@ class IncrementalDecoder:
         prompt_mask: torch.Tensor,
         source_mask: torch.Tensor | None,
         num_beams: int,
+        width: int,
         max_new_tokens: int,
     ):
-        self.is_encoder_decoder = model.config.is_encoder_decoder
+        self.config, self.is_encoder_decoder = model.config, model.config.is_encoder_decoder
         self.stack = model.model.decoder if self.is_encoder_decoder else model.model
-        self.norm, self.lm_head = _norm(self.stack.norm), _linear(model.lm_head)
-        self.num_beams, self.position = num_beams, position
-        self.length = prompt_mask.shape[1]  # slots in use: those of the prompt, then one per beam and step
-        slots = self.length + num_beams * max_new_tokens
+        linears = [_linears(layer) for layer in self.stack.layers]
+        products = iter(fastest_products([*chain(*linears), _join(model.lm_head)], width * len(position)))
+        self.num_beams, self.width, self.position = num_beams, width, position
+        self.prompt_length = prompt_mask.shape[1]
+        self.length = self.prompt_length  # slots in use: those of the prompt, then one per shared beam and step
+        slots = self.length + self.width * max_new_tokens
         prompt, source = past_key_values, None
         if isinstance(past_key_values, EncoderDecoderCache):
             prompt, source = past_key_values.self_attention_cache, past_key_values.cross_attention_cache
         self.layers = []
         for i, layer in enumerate(self.stack.layers):
             cross = () if source is None else cached_states(source, i)
-            self.layers.append(_Layer(layer, *cached_states(prompt, i), cross, slots))
-        # masks are added to the scores, (batch, 1, num_beams or 1, slots or source length): 0 where a beam may attend,
-        # else -inf. A query without any key then gets zeros, as with the boolean masks of the model's `forward`.
+            self.layers.append(_Layer(layer, *cached_states(prompt, i), cross, slots, products))
+        self.norm, self.lm_head = _norm(self.stack.norm), next(products)
+        # masks are added to the scores, (batch, 1, width or 1, slots or source length): 0 where a beam may attend,
+        # elsewhere what the attention function sets there. It decides what a query without any key gets.
         empty = model.lm_head.weight.new_empty(0)
+        never = torch.finfo(empty.dtype).min if self.stack.config._attn_implementation == "eager" else -torch.inf
         self.mask = self.source_mask = None
-        if num_beams > 1 or not prompt_mask.all():
-            self.mask = empty.new_full((len(prompt_mask), 1, num_beams, slots), -torch.inf)
+        if self.width > 1 or not prompt_mask.all():
+            self.mask = empty.new_full((len(prompt_mask), 1, self.width, slots), never)
             self.mask[..., : self.length].masked_fill_(prompt_mask.bool()[:, None, None], 0.0)
+            if self.width == 1:
+                self.mask[..., self.length :] = 0.0
         if source_mask is not None and not source_mask.all():
-            self.source_mask = empty.new_zeros(source_mask.shape).masked_fill_(source_mask == 0, -torch.inf)
+            self.source_mask = empty.new_zeros(source_mask.shape).masked_fill_(source_mask == 0, never)
             self.source_mask = self.source_mask[:, None, None]
 
     @torch.inference_mode()
     def step(self, tokens: torch.Tensor) -> torch.Tensor:
         """Read one token per beam (batch, num_beams); return the next logits (batch, num_beams, vocabulary)."""
         stack = self.stack
-        if self.mask is not None:  # each token attends to its ancestors and to itself
-            self.mask[:, 0, :, self.length : self.length + self.num_beams].diagonal(dim1=1, dim2=2).zero_()
-        self.length += self.num_beams
+        if self.mask is not None and self.width > 1:  # each token attends to its ancestors and to itself
+            self.mask[:, 0, :, self.length : self.length + self.width].diagonal(dim1=1, dim2=2).zero_()
+        self.length += self.width
         position = nn.functional.embedding(self.position, stack.embed_positions.weight)[:, None]
-        x = nn.functional.embedding(tokens, stack.embed_tokens.weight)
+        x = nn.functional.embedding(tokens.view(-1, self.width), stack.embed_tokens.weight)
         x = x * stack.embed_scale + position if self.is_encoder_decoder else stack.embed_norm(x + position)
         self.position = self.position + 1
         x = x.flatten(0, 1)
@@ -82,17 +95,49 @@ class IncrementalDecoder:
 
     def branch(self, parents: torch.Tensor) -> None:
         """Give each beam the ancestors of the beam `parents` (batch, num_beams), an index within the row."""
-        if self.mask is not None:  # None only with one beam
+        if self.width < self.num_beams:
+            rows = parents + torch.arange(len(parents))[:, None] * self.num_beams
+            for layer in self.layers:
+                layer.reorder(rows.flatten(), self.length)
+        elif self.mask is not None and self.width > 1:
             used = self.mask[..., : self.length]
             used.copy_(used.gather(2, parents[:, None, :, None].expand_as(used)))
 
+    def fill(self, cache: Cache) -> None:
+        """Write what was read into an empty cache as `forward` does: (batch * num_beams, heads, length, head_dim)."""
+        slots = torch.arange(self.length).expand(len(self.position), 1, -1)
+        if self.mask is not None and self.width > 1:
+            own = (self.mask[:, 0, :, self.prompt_length : self.length] == 0).nonzero()[:, 2] + self.prompt_length
+            own = own.view(len(slots), self.width, -1)
+            slots = torch.cat((slots[..., : self.prompt_length].expand(-1, self.width, -1), own), -1)
+        rows = torch.arange(len(slots))[:, None, None]
+        for i, layer in enumerate(self.layers):
+            keys, values = (
+                states.transpose(1, 2)[rows, slots].flatten(0, 1).transpose(1, 2) for states in layer.memory
+            )
+            if isinstance(cache, EncoderDecoderCache):
+                cache.self_attention_cache.update(keys, values, i)
+                keys, values = (states.repeat_interleave(self.width, 0) for states in layer.source)
+                cache.cross_attention_cache.update(keys, values, i)
+                cache.is_updated[i] = True
+            else:
+                cache.update(keys, values, i)
+
     def keep(self, rows: torch.Tensor) -> None:
-        """Drop all rows of the batch except those with the indices `rows`."""
+        """Drop all prompts of the batch except those with the indices `rows`."""
+        copies = self.num_beams // self.width
+        rows = (rows[:, None] * copies + torch.arange(copies)).flatten()
         self.position = self.position[rows]
         self.mask = None if self.mask is None else self.mask[rows]
         self.source_mask = None if self.source_mask is None else self.source_mask[rows]
         for layer in self.layers:
-            layer.keep(rows, self.length)
+            layer.source = tuple(states[rows] for states in layer.source)
+            layer.reorder(rows, self.length)
+
+
+def beams_per_row(dtype: torch.dtype, num_beams: int) -> int:
+    """All beams in the wide dtypes; one in bfloat16 and float16, where the order of a sum changes tokens."""
+    return num_beams if dtype in (torch.float32, torch.float64) else 1
 
 
 class _Layer:
@@ -108,54 +153,69 @@ class _Layer:
         values: torch.Tensor,
         source: tuple[torch.Tensor, ...],
         slots: int,
+        products: Iterator[Product],
     ):
-        self_attn, self.norm_first = layer.self_attn, layer.norm_first
-        self.scale, self.heads = self_attn.scaling, keys.shape[1]
-        self.qkv = _linear(self_attn.q_proj, self_attn.k_proj, self_attn.v_proj)
-        self.output = _linear(self_attn.o_proj)
-        self.fc1, self.activation = _linear(layer.feed_forward.fc1), layer.feed_forward.activation.forward
-        self.fc2 = _linear(layer.feed_forward.fc2)
+        self.norm_first, self.heads = layer.norm_first, keys.shape[1]
+        self.attention = _attention(layer.self_attn)
+        self.qkv, self.output = next(products), next(products)
+        if source:
+            self.cross_query, self.cross_output = next(products), next(products)
+        self.fc1, self.activation = next(products), layer.feed_forward.activation.forward
+        self.fc2 = next(products)
         self.sublayers = [
             (self.attend, _norm(layer.self_attn_norm)),
             (self.feed_forward, _norm(layer.feed_forward_norm)),
         ]
         self.source = source
         if source:
-            self.cross_scale = layer.cross_attn.scaling
-            self.cross_query, self.cross_output = _linear(layer.cross_attn.q_proj), _linear(layer.cross_attn.o_proj)
+            self.cross_attention = _attention(layer.cross_attn)
             self.sublayers.insert(1, (self.attend_to_source, _norm(layer.cross_attn_norm)))
         self.memory = _buffer(torch.stack((keys, values)), keys.shape[2], slots)
 
     def attend(self, x: torch.Tensor, decoder: IncrementalDecoder) -> torch.Tensor:
-        states = self.qkv(x).view(-1, decoder.num_beams, 3, self.heads, self.memory.shape[-1]).permute(2, 0, 3, 1, 4)
-        self.memory.narrow(3, decoder.length - decoder.num_beams, decoder.num_beams).copy_(states[1:])
+        states = self.qkv(x).view(-1, decoder.width, 3, self.heads, self.memory.shape[-1]).permute(2, 0, 3, 1, 4)
+        self.memory.narrow(3, decoder.length - decoder.width, decoder.width).copy_(states[1:])
         keys, values = self.memory.narrow(3, 0, decoder.length).unbind()
         mask = None if decoder.mask is None else decoder.mask[..., : decoder.length]
-        context = nn.functional.scaled_dot_product_attention(states[0], keys, values, mask, scale=self.scale)
-        return self.output(context.transpose(1, 2).reshape(len(x), -1))
+        context = self.attention(states[0], keys, values, mask)
+        return self.output(context.reshape(len(x), -1))
 
     def attend_to_source(self, x: torch.Tensor, decoder: IncrementalDecoder) -> torch.Tensor:
         keys, values = self.source
-        query = self.cross_query(x).view(-1, decoder.num_beams, keys.shape[1], keys.shape[3]).transpose(1, 2)
-        context = nn.functional.scaled_dot_product_attention(
-            query, keys, values, decoder.source_mask, scale=self.cross_scale
-        )
-        return self.cross_output(context.transpose(1, 2).reshape(len(x), -1))
+        query = self.cross_query(x).view(-1, decoder.width, keys.shape[1], keys.shape[3]).transpose(1, 2)
+        context = self.cross_attention(query, keys, values, decoder.source_mask)
+        return self.cross_output(context.reshape(len(x), -1))
 
     def feed_forward(self, x: torch.Tensor, decoder: IncrementalDecoder) -> torch.Tensor:
         return self.fc2(self.activation(self.fc1(x)))
 
-    def keep(self, rows: torch.Tensor, length: int) -> None:
+    def reorder(self, rows: torch.Tensor, length: int) -> None:
         self.memory = _buffer(self.memory[:, rows, :, :length], length, self.memory.shape[3])
-        self.source = tuple(states[rows] for states in self.source)
 
 
-def _linear(*layers: nn.Linear):
+def _linears(layer: ResidualLayer) -> list[Linear]:
+    """A layer's weights in the order of their use."""
+    attention, feed_forward = layer.self_attn, layer.feed_forward
+    linears = [_join(attention.q_proj, attention.k_proj, attention.v_proj), _join(attention.o_proj)]
+    if hasattr(layer, "cross_attn"):
+        linears += [_join(layer.cross_attn.q_proj), _join(layer.cross_attn.o_proj)]
+    return [*linears, _join(feed_forward.fc1), _join(feed_forward.fc2)]
+
+
+def _join(*layers: nn.Linear) -> Linear:
     weight, bias = layers[0].weight, layers[0].bias
     if len(layers) > 1:
         weight = torch.cat([layer.weight for layer in layers])
         bias = None if bias is None else torch.cat([layer.bias for layer in layers])
-    return partial(nn.functional.linear, weight=weight, bias=bias)
+    return Linear(weight, bias)
+
+
+def _attention(module: MultiHeadAttention):
+    """Its attention function: the context (batch, beams, heads, head_dim) of queries, keys, values and a mask."""
+    scaling = module.scaling
+    if module.config._attn_implementation == "eager":
+        return lambda *inputs: eager_attention_forward(module, *inputs, scaling)[0]
+    return lambda *inputs: nn.functional.scaled_dot_product_attention(*inputs, scale=scaling).transpose(1, 2)
 
 
 def _norm(norm: nn.LayerNorm | nn.Identity):

@@ -10,31 +10,30 @@ asked for nor the mode.
 import math
 
 import torch
-from torch import nn
 from transformers.generation import (
-    EosTokenCriteria,
+    GenerateBeamDecoderOnlyOutput,
+    GenerateBeamEncoderDecoderOutput,
+    GenerateDecoderOnlyOutput,
+    GenerateEncoderDecoderOutput,
     GenerationConfig,
     GenerationMixin,
     GenerationMode,
-    LogitsProcessor,
     LogitsProcessorList,
-    MaxLengthCriteria,
     StoppingCriteriaList,
 )
 from transformers.utils.import_utils import is_torchdynamo_compiling
 
 from .base import ScratchPreTrainedModel
 from .beam_search import beam_search
-from .decoding import IncrementalDecoder
-from .inputs import check_inputs, check_options
+from .decoding import IncrementalDecoder, beams_per_row
+from .inputs import check_options
 from .known_modules import can_decode_incrementally
+from .sampling import longest_length, sample
 from .unmodified import is_original, remember
 
 MAX_LOG_LENGTH_FACTOR = math.log(torch.finfo(torch.float32).max)
-# the criteria that our loops apply without calling them
-CRITERIA = (EosTokenCriteria, MaxLengthCriteria)
 LISTS = (StoppingCriteriaList, LogitsProcessorList)  # which our loops do not call where they are empty or known
-remember(*CRITERIA, *LISTS, also={"__call__"})
+remember(*LISTS, also={"__call__"})
 
 
 class ScratchGenerationMixin(ScratchPreTrainedModel, GenerationMixin):
@@ -134,7 +133,8 @@ class ScratchGenerationMixin(ScratchPreTrainedModel, GenerationMixin):
             generation_config.use_cache
             and generation_config.cache_implementation is None
             and generation_config.prefill_chunk_size is None
-            and not (generation_config.return_dict_in_generate or generation_config.is_assistant)
+            and not (generation_config.return_dict_in_generate and _asks_for_states(generation_config))
+            and not generation_config.is_assistant
             and not getattr(cache, "_is_user_defined", False)
             and known.issuperset(model_kwargs)
             and input_ids.device.type == "cpu"
@@ -143,10 +143,11 @@ class ScratchGenerationMixin(ScratchPreTrainedModel, GenerationMixin):
             and can_decode_incrementally(self, cache)
         ):
             return None
-        prompts, mask = input_ids[::num_beams], None if mask is None else mask[::num_beams]
+        width = beams_per_row(self.lm_head.weight.dtype, num_beams)
+        prompts, mask = input_ids[::width], None if mask is None else mask[::width]
         prompt_mask, source_mask, inputs = torch.ones_like(prompts), None, {"attention_mask": mask}
         if self.config.is_encoder_decoder:
-            states = model_kwargs["encoder_outputs"][0][::num_beams]
+            states = model_kwargs["encoder_outputs"][0][::width]
             inputs |= {"decoder_input_ids": prompts, "encoder_outputs": (states,)}
             source_mask = states.new_ones(states.shape[:2]) if mask is None else mask
             position = prompt_mask.sum(-1)
@@ -159,7 +160,7 @@ class ScratchGenerationMixin(ScratchPreTrainedModel, GenerationMixin):
             elif positions.shape != input_ids.shape:
                 return None
             else:
-                positions = positions[::num_beams]
+                positions = positions[::width]
             inputs |= {"input_ids": prompts, "position_ids": positions}
             position = positions[:, -1] + 1
             has_known_shapes = prompt_mask.shape == prompts.shape
@@ -168,9 +169,9 @@ class ScratchGenerationMixin(ScratchPreTrainedModel, GenerationMixin):
             return None
         outputs = self(**inputs, use_cache=True, logits_to_keep=1, return_dict=True)
         decoder = IncrementalDecoder(
-            self, outputs.past_key_values, position, prompt_mask, source_mask, num_beams, max_new_tokens
+            self, outputs.past_key_values, position, prompt_mask, source_mask, num_beams, width, max_new_tokens
         )
-        return decoder, outputs.logits[:, -1]
+        return decoder, outputs.logits[:: num_beams // width, -1]
 
     def _sample(
         self,
@@ -182,12 +183,9 @@ class ScratchGenerationMixin(ScratchPreTrainedModel, GenerationMixin):
         streamer=None,
         **model_kwargs,
     ):
-        known = [c for c in stopping_criteria if type(c) in CRITERIA and is_original(type(c))]
-        ends = [criterion.eos_token_id for criterion in known if type(criterion) is EosTokenCriteria]
-        limit = min((c.max_length for c in known if type(c) is MaxLengthCriteria), default=math.inf)
         started = None
         is_usual = not synced_gpus and _are_plain(stopping_criteria, logits_processor)
-        if is_usual and limit <= generation_config.max_length:
+        if is_usual and longest_length(stopping_criteria) <= generation_config.max_length:
             started = self._start_decoder(input_ids, generation_config, 1, **model_kwargs)
         if started is None:
             return super()._sample(
@@ -199,51 +197,12 @@ class ScratchGenerationMixin(ScratchPreTrainedModel, GenerationMixin):
                 streamer,
                 **model_kwargs,
             )
-        decoder, logits = started
-        vocab_size, pad_token_id = logits.shape[-1], generation_config._pad_token_tensor
-        pads = any(hasattr(criterion, "eos_token_id") for criterion in stopping_criteria)
-        # a user's own processor may read the scores of finished rows too
-        drops = pads and all(
-            type(processor).__module__ == LogitsProcessor.__module__ for processor in logits_processor
-        )
-        may_leave_vocabulary = len(logits_processor) or not 0 <= (pad_token_id or 0) < vocab_size
-        unfinished = torch.ones_like(input_ids[:, 0], dtype=torch.long)
-        rows = torch.arange(len(input_ids), device=input_ids.device)  # the rows that the decoder still holds
-        while True:
-            scores = logits_processor(input_ids, logits.to(copy=True, dtype=torch.float32))
-            if generation_config.do_sample:
-                tokens = torch.multinomial(nn.functional.softmax(scores, dim=-1), num_samples=1).squeeze(1)
-            elif len(logits_processor):
-                tokens = torch.argmax(scores, dim=-1)
-            else:
-                tokens = torch.from_numpy(scores.numpy().argmax(-1))  # a tenth of torch's time
-            if pads:
-                # where rows may end, `generate()` has set a pad token
-                tokens = tokens * unfinished + pad_token_id * (1 - unfinished)  # ty: ignore[unsupported-operator]
-            input_ids = torch.cat([input_ids, tokens[:, None]], dim=-1)
-            if len(known) < len(stopping_criteria):
-                unfinished = unfinished & ~stopping_criteria(input_ids, None)
-            for end in ends:
-                unfinished = unfinished & ~torch.isin(tokens, end)
-            if streamer is not None:
-                streamer.put(tokens)
-            if input_ids.shape[1] >= limit or not unfinished.any():
-                break
-            if drops and 4 * unfinished.sum() < 3 * len(rows):  # a quarter has ended: copying the others pays off
-                kept = unfinished[rows].nonzero()[:, 0]
-                decoder.keep(kept)
-                rows = rows[kept]
-            tokens = input_ids[:, -1:]  # a stopping criterion may have changed them in place
-            if may_leave_vocabulary:
-                check_inputs(self.config, tokens, None, vocab_size)
-            if len(rows) == len(tokens):
-                logits = decoder.step(tokens)[:, 0]
-            else:
-                logits = logits.clone()  # finished rows keep stale logits, which are not used
-                logits[rows] = decoder.step(tokens[rows])[:, 0]
-        if streamer is not None:
-            streamer.end()
-        return input_ids
+        outputs = sample(*started, input_ids, logits_processor, stopping_criteria, generation_config, streamer)
+        if not generation_config.return_dict_in_generate:
+            return outputs["sequences"]
+        started[0].fill(model_kwargs["past_key_values"])
+        cls = GenerateEncoderDecoderOutput if self.config.is_encoder_decoder else GenerateDecoderOnlyOutput
+        return cls(**outputs, past_key_values=model_kwargs["past_key_values"])
 
     def _beam_search(
         self,
@@ -254,26 +213,24 @@ class ScratchGenerationMixin(ScratchPreTrainedModel, GenerationMixin):
         synced_gpus: bool = False,
         **model_kwargs,
     ):
-        num_beams, eos = generation_config.num_beams, generation_config._eos_token_tensor
-        is_usual = not (synced_gpus or generation_config.do_sample or generation_config.low_memory)
-        is_usual = is_usual and not len(logits_processor) and _are_plain(stopping_criteria, logits_processor)
-        for criterion in stopping_criteria:
-            if type(criterion) is MaxLengthCriteria:
-                is_usual = is_usual and criterion.max_length == generation_config.max_length
-            else:
-                is_usual = is_usual and type(criterion) is EosTokenCriteria
-                is_usual = is_usual and eos is not None and torch.equal(criterion.eos_token_id, eos)
-            is_usual = is_usual and is_original(type(criterion))
-        started = self._start_decoder(input_ids, generation_config, num_beams, **model_kwargs) if is_usual else None
-        sequences = None
+        num_beams, started, outputs = int(generation_config.num_beams), None, None
+        is_usual = not (synced_gpus or generation_config.low_memory)
+        is_usual = is_usual and _are_plain(stopping_criteria, logits_processor)
+        if is_usual and longest_length(stopping_criteria) <= generation_config.max_length:
+            started = self._start_decoder(input_ids, generation_config, num_beams, **model_kwargs)
         if started is not None:
-            num_return_sequences = generation_config.num_return_sequences or 1
-            sequences = beam_search(*started, input_ids[::num_beams], num_return_sequences, generation_config)
-        if sequences is None:
-            sequences = super()._beam_search(
+            outputs = beam_search(
+                *started, input_ids[::num_beams], logits_processor, stopping_criteria, generation_config
+            )
+        if started is None or outputs is None:
+            return super()._beam_search(
                 input_ids, logits_processor, stopping_criteria, generation_config, synced_gpus, **model_kwargs
             )
-        return sequences
+        if not generation_config.return_dict_in_generate:
+            return outputs["sequences"]
+        started[0].fill(model_kwargs["past_key_values"])
+        cls = GenerateBeamEncoderDecoderOutput if self.config.is_encoder_decoder else GenerateBeamDecoderOnlyOutput
+        return cls(**outputs, past_key_values=model_kwargs["past_key_values"])
 
     def prepare_inputs_for_generation(
         self,
@@ -299,3 +256,7 @@ class ScratchGenerationMixin(ScratchPreTrainedModel, GenerationMixin):
 def _are_plain(*lists: StoppingCriteriaList | LogitsProcessorList) -> bool:
     """Whether calling each list does what transformers wrote: it calls its members."""
     return all(type(each) in LISTS and is_original(type(each)) for each in lists)
+
+
+def _asks_for_states(generation_config: GenerationConfig) -> bool:
+    return bool(generation_config.output_attentions or generation_config.output_hidden_states)

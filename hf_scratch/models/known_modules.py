@@ -10,7 +10,7 @@ from torch.utils._device import DeviceContext
 from transformers.activations import ACT2CLS
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, EncoderDecoderCache
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
-from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, eager_mask, sdpa_mask
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from .base import ScratchPreTrainedModel
@@ -22,6 +22,10 @@ from .layers import (
     eager_attention_forward,
 )
 from .unmodified import are_dense, are_unmodified, is_original, remember
+
+# attention by each of these is equal but for rounding
+ATTENTIONS = {"sdpa": (sdpa_attention_forward, sdpa_mask), "eager": (eager_attention_forward, eager_mask)}
+DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 LINEAR, NORM, EMBEDDING = {nn.Linear}, {nn.LayerNorm, nn.Identity}, {nn.Embedding}
 ACTIVATIONS = {entry[0] if isinstance(entry, tuple) else entry for entry in ACT2CLS.values()}
@@ -60,8 +64,8 @@ remember(EncoderDecoderCache, DynamicCache, DynamicLayer, also={"update", "get_s
 def can_decode_incrementally(model: ScratchPreTrainedModel, cache: Cache | None) -> bool:
     """Whether an IncrementalDecoder computes the same as the model's `forward` with this kind of cache.
 
-    It does on a CPU, in float32 or float64, with "sdpa" attention and a DynamicCache. Anything unknown makes it False:
-    a subclass, a hook, a patch, an adapter, a shard, a quantised weight, dropout that is still on.
+    It does on a CPU, with "sdpa" or "eager" attention and a DynamicCache. Anything unknown makes it False: a subclass,
+    a hook, a patch, an adapter, a shard, a quantised weight, dropout that is still on.
     """
     is_cross = model.config.is_encoder_decoder
     classes = vars(type(model)).get("decoded_classes", (None, None))
@@ -76,11 +80,13 @@ def can_decode_incrementally(model: ScratchPreTrainedModel, cache: Cache | None)
         return False
     modules = [model, base, lm_head, *stack.modules()]
     return (
-        lm_head.weight.dtype in (torch.float32, torch.float64)
-        and ALL_ATTENTION_FUNCTIONS.get_interface("sdpa", eager_attention_forward) is sdpa_attention_forward
-        and ALL_MASK_ATTENTION_FUNCTIONS["sdpa"] is sdpa_mask
+        lm_head.weight.dtype in DTYPES
+        and (attention := stack.config._attn_implementation) in ATTENTIONS
+        and ALL_ATTENTION_FUNCTIONS.get_interface(attention, eager_attention_forward) is ATTENTIONS[attention][0]
+        and ALL_MASK_ATTENTION_FUNCTIONS[attention] is ATTENTIONS[attention][1]
         and all(
-            type(layer) is classes[-1] and _is_known_layer(layer, i, is_cross) for i, layer in enumerate(stack.layers)
+            type(layer) is classes[-1] and _is_known_layer(layer, i, is_cross, attention)
+            for i, layer in enumerate(stack.layers)
         )
         and not any(module.training for module in modules if type(module) not in SAME_IN_TRAINING)
         and are_unmodified(modules)
@@ -99,25 +105,25 @@ def _has_children(module: nn.Module, children: Mapping[str, Collection[type]]) -
     )
 
 
-def _is_known_layer(layer: ResidualLayer, index: int, is_cross: bool) -> bool:
+def _is_known_layer(layer: ResidualLayer, index: int, is_cross: bool, attention: str) -> bool:
     return (
         _has_children(layer, CROSS_LAYER if is_cross else LAYER)
-        and _is_known_attention(layer.self_attn, index)
-        and (not is_cross or _is_known_attention(layer.cross_attn, index))
+        and _is_known_attention(layer.self_attn, index, attention)
+        and (not is_cross or _is_known_attention(layer.cross_attn, index, attention))
         and _has_children(layer.feed_forward, FEED_FORWARD)
         and not (layer.feed_forward.activation._parameters or layer.feed_forward.activation._modules)
     )
 
 
-def _is_known_attention(attention: MultiHeadAttention, layer_idx: int) -> bool:
-    if not _has_children(attention, ATTENTION):
+def _is_known_attention(module: MultiHeadAttention, layer_idx: int, implementation: str) -> bool:
+    if not _has_children(module, ATTENTION):
         return False
-    projections = (attention.q_proj, attention.k_proj, attention.v_proj)  # the decoder joins them into one product
+    projections = (module.q_proj, module.k_proj, module.v_proj)  # the decoder joins them into one product
     return (
-        attention.config._attn_implementation == "sdpa"
-        and attention.layer_idx == layer_idx
-        and attention.num_key_value_groups == 1
-        and attention.head_dim == attention.v_head_dim
+        module.config._attn_implementation == implementation
+        and module.layer_idx == layer_idx
+        and module.num_key_value_groups == 1
+        and module.head_dim == module.v_head_dim
         and len({projection.weight.shape for projection in projections}) == 1
         and len({projection.bias is None for projection in projections}) == 1
     )
