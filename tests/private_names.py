@@ -69,8 +69,13 @@ PRIVATE_NAMES = [
     ),
     PrivateName(
         "transformers.GenerationConfig", "_pad_token_tensor _eos_token_tensor",
-        "models/generation.py models/beam_search.py",
+        "models/sampling.py models/beam_search.py",
         "Read: the special tokens as `generate()` has resolved them from arguments, both configs and the model.",
+    ),
+    PrivateName(
+        "torch.ops.mkldnn", "_linear_pointwise _reorder_linear_weight", "models/kernels.py",
+        "Called: a product by oneDNN. torch's functions multiply float32 by MKL, and `torch.utils.mkldnn` copies each "
+        "input and output.",
     ),
     # the tokenizer with two vocabularies
     PrivateName(

@@ -53,6 +53,16 @@ def run(model, attention: str, inputs: dict, dtype=torch.float32) -> tuple[torch
     return logits.detach(), torch.cat([p.grad.float().flatten() for p in model.parameters()])
 
 
+@pytest.mark.parametrize("padding", PADDING)
+def test_float64_is_computed_in_float64(family, padding):
+    inputs = make_inputs(family, padding)
+    make = FAMILIES[family]
+    eager, sdpa = (run(make(), attention, inputs, torch.float64) for attention in ("eager", "sdpa"))
+    for ours, theirs in zip(eager, sdpa, strict=True):
+        assert not ours.isnan().any()
+        torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)  # the logits are compared in float32
+
+
 @pytest.mark.parametrize("attention", BACKENDS)
 @pytest.mark.parametrize("padding", PADDING)
 def test_each_backend_gives_eagers_outputs_and_gradients(family, attention, padding):

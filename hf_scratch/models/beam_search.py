@@ -75,7 +75,10 @@ class Hypotheses(NamedTuple):
         grown.sequences[..., position] = tokens
         if grown.origins.shape[-1]:
             grown.origins[..., position - first] = (parents + rows * self.scores.shape[1]).int()
-        return grown._replace(scores=scores, lengths=grown.lengths + 1)
+        return Hypotheses(grown.sequences, scores, grown.lengths + 1, grown.ended, grown.origins)
+
+    def scored(self, scores: torch.Tensor, ended: torch.Tensor) -> "Hypotheses":
+        return Hypotheses(self.sequences, scores, self.lengths, ended, self.origins)
 
 
 def beam_search(
@@ -142,7 +145,10 @@ def beam_search(
             kept_logits += (logits.flatten(0, 1).clone(),)
         if kept_scores is not None:
             kept_scores += (scores.flatten(0, 1).clone(),)
-        vocab_size, scores = scores.shape[-1], (scores + running.scores[..., None]).flatten(1)
+        if processes:  # which may have kept its scores
+            scores = scores.clone()
+        scores += running.scores[..., None]
+        vocab_size, scores = scores.shape[-1], scores.flatten(1)
         if generation_config.do_sample:
             chosen = torch.multinomial(scores.softmax(-1), num_candidates)
             scores = scores.gather(1, chosen)
@@ -167,7 +173,7 @@ def beam_search(
             new_scores = scores / (current + 1 - length) ** penalty
             for forbidden in (finished.ended.all(1, keepdim=True) & (early_stopping is True), ~is_open[:, None], ~new):
                 new_scores = new_scores + forbidden.float() * IMPOSSIBLE
-            finished = finished.join(candidates._replace(scores=new_scores, ended=new))
+            finished = finished.join(candidates.scored(new_scores, new))
             finished = finished.take(finished.scores.topk(num_beams)[1])
 
         running_scores, order = (scores + ends.float() * IMPOSSIBLE).topk(num_beams)
@@ -175,7 +181,7 @@ def beam_search(
         if candidates is None:
             running = running.append(parents, tokens, running_scores, length)
         else:  # a criterion of the user may have changed them
-            running = candidates.take(order)._replace(scores=running_scores)
+            running = candidates.take(order).scored(running_scores, running.ended)
             tokens = running.sequences[..., current]
         decoder.branch(parents)
         # a sentence is done once no running beam can still beat its worst finished one

@@ -54,18 +54,21 @@ class IncrementalDecoder:
         self.prompt_length = prompt_mask.shape[1]
         self.length = self.prompt_length  # slots in use: those of the prompt, then one per shared beam and step
         slots = self.length + self.width * max_new_tokens
+        is_eager = uses_eager = self.stack.config._attn_implementation == "eager"
+        if width > 1 and model.lm_head.weight.dtype == torch.float32:  # less time than torch's own attention takes
+            is_eager = is_eager or source_mask is None or bool(source_mask.any(-1).all())
         prompt, source = past_key_values, None
         if isinstance(past_key_values, EncoderDecoderCache):
             prompt, source = past_key_values.self_attention_cache, past_key_values.cross_attention_cache
         self.layers = []
         for i, layer in enumerate(self.stack.layers):
             cross = () if source is None else cached_states(source, i)
-            self.layers.append(_Layer(layer, *cached_states(prompt, i), cross, slots, products))
+            self.layers.append(_Layer(layer, *cached_states(prompt, i), cross, slots, products, is_eager))
         self.norm, self.lm_head = _norm(self.stack.norm), next(products)
         # masks are added to the scores, (batch, 1, width or 1, slots or source length): 0 where a beam may attend,
         # elsewhere what the attention function sets there. It decides what a query without any key gets.
         empty = model.lm_head.weight.new_empty(0)
-        never = torch.finfo(empty.dtype).min if self.stack.config._attn_implementation == "eager" else -torch.inf
+        never = torch.finfo(empty.dtype).min if uses_eager else -torch.inf
         self.mask = self.source_mask = None
         if self.width > 1 or not prompt_mask.all():
             self.mask = empty.new_full((len(prompt_mask), 1, self.width, slots), never)
@@ -154,9 +157,10 @@ class _Layer:
         source: tuple[torch.Tensor, ...],
         slots: int,
         products: Iterator[Product],
+        is_eager: bool,
     ):
         self.norm_first, self.heads = layer.norm_first, keys.shape[1]
-        self.attention = _attention(layer.self_attn)
+        self.attention = _attention(layer.self_attn, is_eager)
         self.qkv, self.output = next(products), next(products)
         if source:
             self.cross_query, self.cross_output = next(products), next(products)
@@ -168,7 +172,7 @@ class _Layer:
         ]
         self.source = source
         if source:
-            self.cross_attention = _attention(layer.cross_attn)
+            self.cross_attention = _attention(layer.cross_attn, is_eager)
             self.sublayers.insert(1, (self.attend_to_source, _norm(layer.cross_attn_norm)))
         self.memory = _buffer(torch.stack((keys, values)), keys.shape[2], slots)
 
@@ -210,10 +214,10 @@ def _join(*layers: nn.Linear) -> Linear:
     return Linear(weight, bias)
 
 
-def _attention(module: MultiHeadAttention):
+def _attention(module: MultiHeadAttention, is_eager: bool):
     """Its attention function: the context (batch, beams, heads, head_dim) of queries, keys, values and a mask."""
     scaling = module.scaling
-    if module.config._attn_implementation == "eager":
+    if is_eager:
         return lambda *inputs: eager_attention_forward(module, *inputs, scaling)[0]
     return lambda *inputs: nn.functional.scaled_dot_product_attention(*inputs, scale=scaling).transpose(1, 2)
 

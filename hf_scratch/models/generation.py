@@ -39,11 +39,11 @@ remember(*LISTS, also={"__call__"})
 class ScratchGenerationMixin(ScratchPreTrainedModel, GenerationMixin):
     """`generate()` with checks of its options, a sliding window, and on CPUs an `IncrementalDecoder` after the prompt.
 
-    **The decoder** gives the same tokens as transformers' own loop. The loop runs instead when
+    **The decoder** gives the same tokens, scores, logits and cache as transformers' own loop, with any logits processor
+    and stopping criterion. The loop runs instead when
 
-    - more than the tokens is asked for (`return_dict_in_generate`);
+    - attentions or hidden states are asked for, or a smaller model or the prompt drafts tokens (assisted generation);
     - a cache is given or chosen: `cache_implementation="dynamic"` always selects transformers' loop;
-    - beams are sampled, or processors change their scores;
     - the model is not as its class made it: a subclass, hooks, adapters, patches, shards, quantised weights.
 
     A class that uses this mixin sets `decoded_classes`: its base model, the stack inside it that decodes (if there is

@@ -16,8 +16,9 @@ from torch import nn
 
 Product = Callable[[torch.Tensor], torch.Tensor]
 
-MOST_ROWS = 32  # more rows take long to time, and the order of the kernels stays as it is
-SAMPLE = 4 << 20  # weights that are timed, in elements: more than a CPU's caches hold, as while a model runs
+MOST_ROWS = 256  # more rows take long to time, and the order of the kernels stays as it is
+SAMPLE = 4 << 20  # weights that are timed, in elements: as many as a CPU's caches do not hold, as while a model runs
+CACHED_ROWS = 16  # with more rows than that, arithmetic takes longer than reading: fewer weights will do
 PASSES = 2
 PAYS_OFF = 16  # steps within which a copy of a weight has to pay off
 
@@ -90,9 +91,9 @@ def _kernels(rows: int) -> list[Callable[[Linear, int], Product]]:
 
 def _time(linears: dict[tuple, Linear], steps, rows: int) -> dict[tuple, Callable[[Linear, int], Product]]:
     """The kernel of each shape with the least time per step, the copy of its weight included."""
-    sample, size = [], 0
+    sample, size, enough = [], 0, SAMPLE * min(1, CACHED_ROWS / rows)
     for key, linear in steps:
-        if size < SAMPLE or all(key != other for other, _ in sample):
+        if size < enough or all(key != other for other, _ in sample):
             sample.append((key, linear))
             size += linear.weight.numel()
     fastest, least = {}, {}

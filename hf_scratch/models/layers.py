@@ -45,8 +45,9 @@ def eager_attention_forward(
     scores = torch.matmul(query, key.transpose(2, 3)) * scaling
     if attention_mask is not None:
         scores = scores + attention_mask
-    # in float32: a bfloat16 sum over a long row loses the small weights
-    weights = nn.functional.softmax(scores, dim=-1, dtype=torch.float32).to(query.dtype)
+    # at least in float32: a bfloat16 sum over a long row loses the small weights
+    exact = torch.promote_types(scores.dtype, torch.float32)
+    weights = nn.functional.softmax(scores, dim=-1, dtype=exact).to(query.dtype)
     weights = apply_dropout(weights, dropout, module.training)
     context = torch.matmul(weights, value).transpose(1, 2).contiguous()
     return context, weights
