@@ -39,8 +39,8 @@ remember(*LISTS, also={"__call__"})
 class ScratchGenerationMixin(ScratchPreTrainedModel, GenerationMixin):
     """`generate()` with checks of its options, a sliding window, and on CPUs an `IncrementalDecoder` after the prompt.
 
-    **The decoder** gives the same tokens, scores, logits and cache as transformers' own loop, with any logits processor
-    and stopping criterion. The loop runs instead when
+    **The decoder** gives the same tokens, scores, logits and cache as transformers' own loop, with any processor of
+    logits and any stopping criterion. The loop runs instead when
 
     - attentions or hidden states are asked for, or a smaller model or the prompt drafts tokens (assisted generation);
     - a cache is given or chosen: `cache_implementation="dynamic"` always selects transformers' loop;
