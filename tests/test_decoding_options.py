@@ -200,7 +200,7 @@ def test_options_together(model, data):
     assert_equal(model, max_new_tokens=data.draw(st.sampled_from([1, 3, 15])), **mode, **options, **asked)
 
 
-@pytest.mark.parametrize("name", ["min_new_tokens", "no_repeat_ngram_size", "suppress_tokens"])
+@pytest.mark.parametrize("name", ["min_new_tokens", "no_repeat_ngram_size"])
 def test_finished_sentences_leave_the_batch_with_these_options(name, model, steps):
     prompts = torch.randint(3, 60, (8, 5), generator=torch.Generator().manual_seed(3))
     fewest = 8
