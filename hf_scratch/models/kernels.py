@@ -6,15 +6,19 @@ itself may read a transposed weight faster. No kernel wins for all shapes on all
 per process.
 """
 
+import math
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial
+from statistics import mean
 from typing import NamedTuple
 
 import torch
 from torch import nn
 
 Product = Callable[[torch.Tensor], torch.Tensor]
+Kernel = Callable[["Linear", int], Product]
 
 MOST_ROWS = 256  # more rows take long to time, and the order of the kernels stays as it is
 SAMPLE = 4 << 20  # weights that are timed, in elements: as many as a CPU's caches do not hold, as while a model runs
@@ -44,13 +48,18 @@ def fastest_products(linears: Sequence[Linear], rows: int) -> list[Product]:
     if torch.are_deterministic_algorithms_enabled() or linears[0].weight.dtype != torch.float32:
         return [_linear(linear, rows) for linear in linears]
     rows = min(1 << max(rows - 1, 0).bit_length(), MOST_ROWS)  # a power of two, so that few are timed
-    keys = [
-        (*linear.weight.shape, linear.weight.dtype, linear.bias is None, rows, torch.get_num_threads(), _has_onednn())
-        for linear in linears
-    ]
-    if not _FASTEST.keys() >= set(keys):
-        _FASTEST.update(_time(dict(zip(keys, linears, strict=True)), [*zip(keys, linears, strict=True)], rows))
-    return [_FASTEST[key](linear, rows) for key, linear in zip(keys, linears, strict=True)]
+    timed = [(_describe(linear, rows), linear) for linear in linears]
+    if not _FASTEST.keys() >= {shape for shape, _ in timed}:
+        _FASTEST.update(_time(timed, rows))
+    return [KERNELS[_FASTEST[shape]](linear, rows) for shape, linear in timed]
+
+
+def describe_kernels() -> dict[str, str]:
+    """The kernel that this process has chosen for each shape: {"1 row(s), 1024 x 256, 2 thread(s)": "onednn"}."""
+    return {
+        f"{shape.rows} row(s), {shape.outputs} x {shape.inputs}, {shape.threads} thread(s)": kernel
+        for shape, kernel in _FASTEST.items()
+    }
 
 
 def _linear(linear: Linear, rows: int) -> Product:
@@ -71,47 +80,64 @@ def _packed(linear: Linear, rows: int) -> Product:
     return _onednn(Linear(torch.ops.mkldnn._reorder_linear_weight(linear.weight, rows), linear.bias), rows)
 
 
-_FASTEST: dict[tuple, Callable[[Linear, int], Product]] = {}
+KERNELS: dict[str, Kernel] = {"linear": _linear, "transposed": _transposed, "onednn": _onednn, "packed": _packed}
+
+
+class _Shape(NamedTuple):
+    """What decides which kernel is the fastest."""
+
+    rows: int
+    outputs: int
+    inputs: int
+    has_bias: bool
+    threads: int
+    has_onednn: bool
+
+
+_FASTEST: dict[_Shape, str] = {}
+
+
+def _describe(linear: Linear, rows: int) -> _Shape:
+    return _Shape(rows, *linear.weight.shape, linear.bias is not None, torch.get_num_threads(), _has_onednn())
 
 
 def _has_onednn() -> bool:
     return bool(torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled)
 
 
-def _kernels(rows: int) -> list[Callable[[Linear, int], Product]]:
-    kernels = [_linear]
+def _names(rows: int) -> list[str]:
+    names = ["linear"]
     if rows == 1:
-        kernels.append(_transposed)
+        names.append("transposed")
     if _has_onednn():
-        kernels.append(_onednn)
+        names.append("onednn")
         if rows > 1:
-            kernels.append(_packed)
-    return kernels
+            names.append("packed")
+    return names
 
 
-def _time(linears: dict[tuple, Linear], steps, rows: int) -> dict[tuple, Callable[[Linear, int], Product]]:
+def _time(linears: list[tuple[_Shape, Linear]], rows: int) -> dict[_Shape, str]:
     """The kernel of each shape with the least time per step, the copy of its weight included."""
     sample, size, enough = [], 0, SAMPLE * min(1, CACHED_ROWS / rows)
-    for key, linear in steps:
-        if size < enough or all(key != other for other, _ in sample):
-            sample.append((key, linear))
+    for shape, linear in linears:
+        if size < enough or all(shape != other for other, _ in sample):
+            sample.append((shape, linear))
             size += linear.weight.numel()
     fastest, least = {}, {}
-    for kernel in _kernels(rows):
-        times = {key: [[] for _ in range(PASSES)] for key in linears}
-        prepared = {key: [] for key in linears}
+    for name in _names(rows):
+        prepared, times = defaultdict(list), [defaultdict(list) for _ in range(PASSES)]
         products = []
-        for key, linear in sample:
+        for shape, linear in sample:
             start = time.perf_counter()
-            products.append((key, kernel(linear, rows), linear.weight.new_ones(rows, linear.weight.shape[1])))
-            prepared[key].append(time.perf_counter() - start)
-        for number in range(PASSES):
-            for key, product, x in products:
+            products.append((shape, KERNELS[name](linear, rows), linear.weight.new_ones(rows, shape.inputs)))
+            prepared[shape].append(time.perf_counter() - start)
+        for seconds in times:
+            for shape, product, x in products:
                 start = time.perf_counter()
                 product(x)
-                times[key][number].append(time.perf_counter() - start)
-        for key in linears:
-            seconds = min(sum(each) / len(each) for each in times[key]) + min(prepared[key]) / PAYS_OFF
-            if seconds < least.get(key, float("inf")):
-                fastest[key], least[key] = kernel, seconds
+                seconds[shape].append(time.perf_counter() - start)
+        for shape, copying in prepared.items():
+            step = min(mean(seconds[shape]) for seconds in times) + min(copying) / PAYS_OFF
+            if step < least.get(shape, math.inf):
+                fastest[shape], least[shape] = name, step
     return fastest

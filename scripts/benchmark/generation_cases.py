@@ -31,6 +31,7 @@ from transformers import (
     MarianMTModel,
     PreTrainedModel,
 )
+from transformers.utils import ModelOutput
 
 from hf_scratch import (
     ScratchGPTForCausalLM,
@@ -53,6 +54,15 @@ def generate_gpt(args: BenchmarkArguments) -> Case:
     return compare_generation(model, GPT2, partial(to_gpt2(model).generate, max_new_tokens=200, do_sample=False))
 
 
+def generate_gpt_options(args: BenchmarkArguments) -> Case:
+    """Three logits processors, and the scores returned."""
+    options = {"min_new_tokens": 200, "repetition_penalty": 1.1, "no_repeat_ngram_size": 3, "do_sample": False}
+    options |= {"max_new_tokens": 200, "return_dict_in_generate": True, "output_scores": True}
+    model, prompt = build("gpt").eval(), torch.randint(3, VOCABULARY, (1, 8))
+    peer = to_gpt2(model).eval()
+    return Case({OURS: partial(model.generate, prompt, **options), GPT2: partial(peer.generate, prompt, **options)})
+
+
 def generate_gpt_article(args: BenchmarkArguments) -> Case:
     """Compare with gpt-playground's own code, taken from the article's text: an untied head and the exact GELU."""
     paths = list(Path(args.articles).glob("000_*.txt"))
@@ -64,6 +74,12 @@ def generate_gpt_article(args: BenchmarkArguments) -> Case:
     theirs = space["GPT"](**sizes).eval()
     model = from_article("gpt-playground", theirs.state_dict(), **sizes)
     return compare_generation(model, ARTICLE, partial(theirs.generate, required_chars=200))
+
+
+def check_scores(ours: ModelOutput, theirs: ModelOutput) -> str:
+    for own, other in zip(ours.scores, theirs.scores, strict=True):
+        torch.testing.assert_close(own, other, rtol=1e-3, atol=1e-3)
+    return f"{check_tokens(ours.sequences, theirs.sequences)} and scores"
 
 
 def check_tokens(ours: torch.Tensor, theirs: torch.Tensor) -> str:
@@ -91,15 +107,16 @@ def load_translator(args: BenchmarkArguments):
     return model.eval(), tokenizer
 
 
-def translate(model: PreTrainedModel, tokenizer, sources: list[str]) -> list[str]:
-    records = TranslationPipeline(model=model, tokenizer=tokenizer)(list(sources), batch_size=64)
+def translate(model: PreTrainedModel, tokenizer, sources: list[str], **options) -> list[str]:
+    records = TranslationPipeline(model=model, tokenizer=tokenizer)(list(sources), batch_size=64, **options)
     return [record["translation_text"] for record in records]
 
 
-def translate_as_stock(model: PreTrainedModel, tokenizer, sources: list[str]) -> list[str]:
+def translate_as_stock(model: PreTrainedModel, tokenizer, sources: list[str], **options) -> list[str]:
     translations = []
     for begin in range(0, len(sources), 64):
-        output = model.generate(**tokenizer(sources[begin : begin + 64], padding=True, return_tensors="pt"))
+        batch = tokenizer(sources[begin : begin + 64], padding=True, return_tensors="pt")
+        output = model.generate(**batch, **options)
         translations += tokenizer.batch_decode(output, skip_special_tokens=True)
     return translations
 
@@ -149,6 +166,18 @@ def compare_translation(args: BenchmarkArguments) -> Case:
     for function in functions.values():
         function(sources[:64])
     return Case({name: partial(function, sources) for name, function in functions.items()}, warmups=0, rounds=3)
+
+
+def compare_translation_options(args: BenchmarkArguments) -> Case:
+    """Two logits processors in beam search."""
+    sources = list(load_pairs(args.data)[2]["source"])[:256]
+    model, tokenizer = load_translator(args)
+    options = {"min_new_tokens": 5, "no_repeat_ngram_size": 3}
+    functions = {
+        OURS: partial(translate, model, tokenizer, sources, **options),
+        MARIAN: partial(translate_as_stock, to_marian(model), tokenizer, sources, **options),
+    }
+    return Case(functions, warmups=1, rounds=3)
 
 
 def count_equal(ours: list[str], theirs: list[str]) -> str:

@@ -17,6 +17,7 @@ ROOT = FOLDER.parents[1]
 RESULTS = FOLDER / "results"
 SCALE_RESULTS = RESULTS / "scale"  # of scale.py
 ENGINE_RESULTS = RESULTS / "engines"  # of engines.py
+OPTION_RESULTS = RESULTS / "options"  # of options.py
 FORMATS = {
     "s": "{:.3f} s".format,
     "MiB": "{:,.0f} MiB".format,
@@ -39,6 +40,7 @@ def update_readmes(write: bool) -> list[bool | None]:
     reports = read_reports()
     blocks = {"benchmark": format_benchmark(reports), "growth": format_all_growth(reports)}
     blocks["scale"] = format_all_scale(read_reports(SCALE_RESULTS))
+    blocks["options"] = format_all_options(read_reports(OPTION_RESULTS))
     return [
         update_blocks(FOLDER / "README.md", blocks, write),
         update_blocks(ROOT / "README.md", {"speed": format_speed(reports)}, write),
@@ -89,8 +91,13 @@ def format_rows(rows: list[dict[str, Any]]) -> str:
         show = FORMATS[row["unit"]]
         ours, peer = (f"{who} {show(row['medians'][who])}" if who else "" for who in (row["ours"], row["peer"]))
         reached = "yes" if share_of_target(row) >= 1 else "no"
-        lines.append([f"**{row['ratio']:.2f}**", target, reached, work, ours, peer, row["rounds"], row["note"]])
+        lines.append([f"**{row['ratio']:.2f}**", target, reached, work, ours, peer, format_rounds(row), row["note"]])
     return format_table(["ratio", "target", "reached", "work", "ours", "peer", "rounds", ""], lines)
+
+
+def format_rounds(row: dict[str, Any]) -> str:
+    """How many rounds, and the spread of their ratios, which older reports do not hold."""
+    return f"{row['rounds']}, spread {100 * row['spread']:.0f} %" if row.get("spread") else str(row["rounds"])
 
 
 def format_ratios(reports: list[dict[str, Any]], names: list[str]) -> str:
@@ -165,6 +172,31 @@ def format_all_engines(reports: list[dict[str, Any]]) -> str:
     for report in reports:
         load = f" Load average before: {report['machine']['load_before']}."
         parts.append(f"{format_engines(report)}\n\n{describe_machine(report['machine'])}{load}")
+    return "\n\n".join(parts)
+
+
+def format_options(report: dict[str, Any]) -> str:
+    """The table of options.py."""
+    lines = []
+    for row in report["rows"]:
+        cells = [row["model"], row["what"]]
+        for who in ("loop", "peer"):
+            cells += [
+                f"**{row[who]['ratio']:.2f}** ± {50 * row[who]['spread']:.0f} %",
+                f"{row[who]['equal']} of {row['texts']}",
+            ]
+        lines.append(cells)
+    return format_table(
+        ["model", "options", "transformers' loop", "equal texts", "transformers' model", "equal texts"], lines
+    )
+
+
+def format_all_options(reports: list[dict[str, Any]]) -> str:
+    """The table of options.py for each machine."""
+    parts = []
+    for report in reports:
+        load = f" Load average: {report['machine']['load_before']} before, {report['machine']['load_after']} after."
+        parts.append(f"{format_options(report)}\n\n{describe_machine(report['machine'])}{load}")
     return "\n\n".join(parts)
 
 

@@ -52,6 +52,7 @@ from hf_scratch.training.trainers import TranslationTrainer
 ROOT = Path(__file__).resolve().parents[2]
 RECIPE = ROOT / "scripts" / "recipes" / "multi30k_tiny.yaml"
 OURS, OURS_BF16, PRODUCTS = "hf_scratch", "hf_scratch bf16", "matrix products"
+OURS_STOCK = "hf_scratch, stock call"
 MARIAN, GPT2, ARTICLE, CTRANSLATE2 = "MarianMTModel", "GPT2LMHeadModel", "gpt-playground", "CTranslate2"
 VOCABULARY = 8000
 ROWS, LONGEST = 200, 20  # the encoder-decoder's batch
@@ -149,12 +150,23 @@ def make_batch(name: str, rows: int, length: int) -> dict[str, torch.Tensor]:
     return {"input_ids": ids.masked_fill(~is_real, 0), "attention_mask": is_real.long(), "labels": labels}
 
 
-def make_step(model: PreTrainedModel, batches: Iterable[dict], bf16: bool = False, learning_rate: float = 1e-4):
-    """Make a training step: forward, backward and AdamW on the next batch. It returns the loss."""
+def make_step(
+    model: PreTrainedModel,
+    batches: Iterable[dict],
+    bf16: bool = False,
+    learning_rate: float = 1e-4,
+    is_stock: bool = False,
+):
+    """Make a training step: forward, backward and AdamW on the next batch. It returns the loss.
+
+    With `is_stock`, the model is called as stock Trainer calls it, and its configuration asks to skip the logits.
+    """
     model.train()
     optimizer = torch.optim.AdamW(model.parameters(), learning_rate, fused=True)
     batches = itertools.cycle(batches)
-    options = {"skip_logits": True} if type(model).__name__.startswith("Scratch") else {}
+    options = {"skip_logits": True} if type(model).__name__.startswith("Scratch") and not is_stock else {}
+    if is_stock:
+        model.config.skip_logits = True
 
     def step() -> float:
         with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
@@ -200,6 +212,7 @@ def compare_training(name: str, convert: Callable, peer: str, batch: dict, *shap
         torch.testing.assert_close(model(**batch).loss, other(**batch).loss, rtol=1e-5, atol=1e-5)
     steps = {OURS: make_step(model, [batch]), peer: make_step(other, [batch])}
     steps[OURS_BF16] = make_step(copy.deepcopy(model), [batch], bf16=True)
+    steps[OURS_STOCK] = make_step(copy.deepcopy(model), [batch], is_stock=True)
     return Case({**steps, PRODUCTS: make_products(*shapes)})
 
 
