@@ -48,6 +48,16 @@ PRIVATE_NAMES = [
         LOOP,
     ),
     PrivateName(
+        GENERATION, "_assisted_decoding", "models/generation.py",
+        "Overridden for the same reason.",
+        f"{LOOP} streamer inputs_tensor assistant_model assistant_tokenizer tokenizer",
+    ),
+    PrivateName(
+        GENERATION, "_get_candidate_generator", "models/generation.py",
+        "Called: it makes what drafts tokens, from the options of `generate()`.",
+        "generation_config input_ids inputs_tensor= assistant_model= logits_processor= model_kwargs=",
+    ),
+    PrivateName(
         GENERATION, "_sample", "models/generation.py",
         "The loop of `generate()` passes the streamer by position.",
         f"{LOOP} streamer",
@@ -69,7 +79,7 @@ PRIVATE_NAMES = [
     ),
     PrivateName(
         "transformers.GenerationConfig", "_pad_token_tensor _eos_token_tensor",
-        "models/sampling.py models/beam_search.py",
+        "models/sampling.py models/assisted.py models/beam_search.py",
         "Read: the special tokens as `generate()` has resolved them from arguments, both configs and the model.",
     ),
     PrivateName(

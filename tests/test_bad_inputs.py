@@ -114,7 +114,10 @@ TABLE = [
     ("train_language_model {bad}/tag.yaml " + MODEL, "the tag !!python/object/apply:os.system is not allowed"),
     ("train_language_model {bad}/nothing.yaml " + MODEL, "must be a mapping"),
     ("train_language_model {bad}/key.yaml " + MODEL, "Did you mean seed?"),
-    ("train_language_model {bad}/number_key.yaml " + MODEL, "has the key 1, which no argument has"),
+    (
+        "train_language_model {bad}/number_key.yaml " + MODEL,
+        "has the key 1, which no argument of train_language_model.py has. Is the recipe for another command?",
+    ),
     ("train_language_model {bad}/cut.json " + MODEL, "cannot be read"),
     ("train_language_model {bad}/folder.yaml " + MODEL, "is a folder"),
     ("train_translation {bad}/missing.yaml", "there is no recipe"),

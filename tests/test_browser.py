@@ -202,8 +202,33 @@ def test_a_wrong_input_is_a_message_and_the_page_goes_on(address, browser):
     visitor.page.context.close()
 
 
-def test_a_stopped_text_ends(address, browser):
-    visitor = Visitor(browser, address)
+SLOW = """
+import time
+from hf_scratch.explaining import probabilities
+
+make_prediction = probabilities.make_prediction
+
+def make_slowly(*args, **kwargs):
+    time.sleep(0.1)
+    return make_prediction(*args, **kwargs)
+
+probabilities.make_prediction = make_slowly
+"""
+
+
+@pytest.fixture
+def slow_address(tmp_path):
+    """An explorer that takes a tenth of a second for a token: nobody could stop it in time otherwise."""
+    (tmp_path / "sitecustomize.py").write_text(SLOW, encoding="utf-8")
+    path = os.pathsep.join((str(tmp_path), str(ROOT)))
+    process, url = start(ROOT / "scripts" / "explorer", tmp_path / "log.txt", PYTHONPATH=path)
+    yield url
+    process.terminate()
+    process.wait(20)
+
+
+def test_a_stopped_text_ends(slow_address, browser):
+    visitor = Visitor(browser, slow_address)
     visitor.open("Write")
     visitor.page.get_by_label("number input for new tokens").fill("120")
     visitor.press("Write")

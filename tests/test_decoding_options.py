@@ -14,7 +14,7 @@ from transformers.generation import (
     SuppressTokensLogitsProcessor,
 )
 
-from hf_scratch.models import kernels
+from hf_scratch.models import decoding, generation, kernels
 
 PROMPTS = torch.randint(3, 60, (3, 5), generator=torch.Generator().manual_seed(3))
 MODES = {
@@ -255,3 +255,100 @@ def test_deterministic_algorithms_are_not_chosen_by_timing(monkeypatch):
     finally:
         torch.use_deterministic_algorithms(False)
     assert products[0].func is torch.nn.functional.linear
+
+
+# assisted generation
+
+REPEATING = torch.tensor([[5, 9, 13, 7, 5, 9, 13, 7, 5, 9]])
+
+
+def draft(family: str, name: str) -> dict:
+    if name == "prompt":
+        return {"prompt_lookup_num_tokens": 4}
+    smaller = {"num_hidden_layers": 1} if family == "gpt" else {"decoder_layers": 1}
+    return {"assistant_model": FAMILIES[family](**smaller)}
+
+
+def model_that_repeats(family: str):
+    """A model whose tokens the prompt foretells now and then: its head looks at the last token alone."""
+    model = FAMILIES[family](tie_word_embeddings=False)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(0.3)
+        embeddings = model.get_decoder().embed_tokens.weight
+        embeddings.normal_(generator=torch.Generator().manual_seed(0))
+        following = {5: 9, 9: 13, 13: 7, 7: 5}
+        order = torch.tensor([following.get(token, (token * 7 + 3) % 60) for token in range(60)])
+        model.lm_head.weight.zero_().index_add_(0, order, embeddings)
+    return model
+
+
+@pytest.mark.parametrize("options", [{}, EVERYTHING, OPTIONS["no_repeat_ngram_size"], {"do_sample": True, "top_k": 3}],
+                         ids=["tokens", "everything", "processor", "sample"])  # fmt: skip
+@pytest.mark.parametrize("drafts", ["prompt", "model"])
+@pytest.mark.parametrize(
+    "make", [lambda family: shake(FAMILIES[family]()), model_that_repeats], ids=["any", "repeats"]
+)
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_drafted_tokens_give_the_outputs_of_transformers(family, make, drafts, options, reads, monkeypatch):
+    model = make(family)
+    options = {"do_sample": False, "max_new_tokens": 20, "eos_token_id": [2, 31], **options}
+    if family == "transformer" and drafts == "prompt":  # a smaller encoder-decoder cannot draft after several tokens
+        options["decoder_input_ids"] = REPEATING
+    torch.manual_seed(0)
+    outputs = []
+    for can_verify in (generation.can_verify, lambda *_: False):
+        monkeypatch.setattr(generation, "can_verify", can_verify)
+        torch.manual_seed(0)
+        outputs.append(flatten(model.generate(REPEATING, **options, **draft(family, drafts))))
+        assert bool(reads) == (len(outputs) == 1 and not options["do_sample"])
+        reads.clear()
+    assert outputs[0].keys() == outputs[1].keys()
+    for name, tensor in outputs[1].items():
+        torch.testing.assert_close(outputs[0][name], tensor, msg=lambda text, name=name: f"{name}: {text}")
+
+
+@pytest.fixture
+def reads(monkeypatch) -> list:
+    """The shape of the tokens that an IncrementalDecoder reads at once."""
+    shapes, read = [], decoding.IncrementalDecoder.read
+
+    def count(self, tokens):
+        shapes.append(tokens.shape)
+        return read(self, tokens)
+
+    monkeypatch.setattr(decoding.IncrementalDecoder, "read", count)
+    return shapes
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_right_drafts_are_read_at_once(family, reads):
+    model = model_that_repeats(family)
+    options = {"max_new_tokens": 20, "do_sample": False, "eos_token_id": None, "prompt_lookup_num_tokens": 4}
+    model.generate(REPEATING, **options, **({"decoder_input_ids": REPEATING} if family == "transformer" else {}))
+    assert len(reads) < 10
+    assert max(shape[1] for shape in reads) == 5
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_several_tokens_read_at_once_are_those_read_one_by_one(family):
+    model, tokens = FAMILIES[family](), torch.tensor([[8, 9, 10, 11, 12]])
+    padded = torch.tensor([[0, 1, 1]])
+    together, apart = (start_decoder(model, padded) for _ in range(2))
+    expected = torch.stack([apart.step(token[None, None])[0, 0] for token in tokens[0]])
+    torch.testing.assert_close(together.read(tokens[:, :3])[0], expected[:3])
+    together.forget(2)
+    torch.testing.assert_close(together.read(tokens[:, 1:])[0], expected[1:])
+    torch.testing.assert_close(together.step(tokens[:, :1]), apart.step(tokens[:, :1]))
+
+
+def start_decoder(model, mask: torch.Tensor) -> decoding.IncrementalDecoder:
+    source = torch.tensor([[5, 6, 7]])
+    with torch.no_grad():
+        if model.config.is_encoder_decoder:
+            inputs = {"input_ids": source, "attention_mask": mask, "decoder_input_ids": source[:, :1]}
+            prompt_mask, source_mask = torch.ones(1, 1, dtype=torch.long), mask
+        else:
+            inputs, prompt_mask, source_mask = {"input_ids": source, "attention_mask": mask}, mask, None
+        cache = model(**inputs, use_cache=True).past_key_values
+    return decoding.IncrementalDecoder(model, cache, prompt_mask.sum(-1), prompt_mask, source_mask, 1, 1, 12)

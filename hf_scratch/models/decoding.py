@@ -69,6 +69,7 @@ class IncrementalDecoder:
         # elsewhere what the attention function sets there. It decides what a query without any key gets.
         empty = model.lm_head.weight.new_empty(0)
         never = torch.finfo(empty.dtype).min if uses_eager else -torch.inf
+        self.never = empty.new_full((), never)
         self.mask = self.source_mask = None
         if self.width > 1 or not prompt_mask.all():
             self.mask = empty.new_full((len(prompt_mask), 1, self.width, slots), never)
@@ -82,19 +83,41 @@ class IncrementalDecoder:
     @torch.inference_mode()
     def step(self, tokens: torch.Tensor) -> torch.Tensor:
         """Read one token per beam (batch, num_beams); return the next logits (batch, num_beams, vocabulary)."""
-        stack = self.stack
         if self.mask is not None and self.width > 1:  # each token attends to its ancestors and to itself
             self.mask[:, 0, :, self.length : self.length + self.width].diagonal(dim1=1, dim2=2).zero_()
-        self.length += self.width
-        position = nn.functional.embedding(self.position, stack.embed_positions.weight)[:, None]
-        x = nn.functional.embedding(tokens.view(-1, self.width), stack.embed_tokens.weight)
-        x = x * stack.embed_scale + position if self.is_encoder_decoder else stack.embed_norm(x + position)
+        logits = self._read(tokens.view(-1, self.width), self.position[:, None])
         self.position = self.position + 1
+        return logits.view(*tokens.shape, -1)
+
+    @torch.inference_mode()
+    def read(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Read several tokens in a row (rows, count), with one beam; return the logits (rows, count, vocabulary)."""
+        count, mask = tokens.shape[1], self.mask
+        end = self.length + count
+        seen = self.never.new_zeros(len(tokens), 1, 1, end) if mask is None else mask[..., :end]
+        self.width, self.mask = count, seen.repeat(1, 1, count, 1)
+        later = torch.ones(count, count, dtype=torch.bool).triu(1)
+        self.mask[..., self.length :].masked_fill_(later, float(self.never))
+        logits = self._read(tokens, self.position[:, None] + torch.arange(count)).view(*tokens.shape, -1)
+        self.width, self.mask = 1, mask
+        self.position = self.position + count
+        return logits
+
+    def forget(self, count: int) -> None:
+        """Undo the reading of the last `count` tokens, with one beam."""
+        self.length, self.position = self.length - count, self.position - count
+
+    def _read(self, tokens: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        stack = self.stack
+        self.length += self.width
+        position = nn.functional.embedding(positions, stack.embed_positions.weight)
+        x = nn.functional.embedding(tokens, stack.embed_tokens.weight)
+        x = x * stack.embed_scale + position if self.is_encoder_decoder else stack.embed_norm(x + position)
         x = x.flatten(0, 1)
         for layer in self.layers:
             for sublayer, norm in layer.sublayers:
                 x = x + sublayer(norm(x), self) if layer.norm_first else norm(x + sublayer(x, self))
-        return self.lm_head(self.norm(x)).view(*tokens.shape, -1)
+        return self.lm_head(self.norm(x))
 
     def branch(self, parents: torch.Tensor) -> None:
         """Give each beam the ancestors of the beam `parents` (batch, num_beams), an index within the row."""

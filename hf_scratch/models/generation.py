@@ -8,8 +8,11 @@ asked for nor the mode.
 """
 
 import math
+from typing import Any
 
 import torch
+from transformers import PreTrainedModel
+from transformers.cache_utils import Cache
 from transformers.generation import (
     GenerateBeamDecoderOnlyOutput,
     GenerateBeamEncoderDecoderOutput,
@@ -21,8 +24,10 @@ from transformers.generation import (
     LogitsProcessorList,
     StoppingCriteriaList,
 )
+from transformers.utils import ModelOutput
 from transformers.utils.import_utils import is_torchdynamo_compiling
 
+from .assisted import can_verify, verify
 from .base import ScratchPreTrainedModel
 from .beam_search import beam_search
 from .decoding import IncrementalDecoder, beams_per_row
@@ -34,6 +39,12 @@ from .unmodified import is_original, remember
 MAX_LOG_LENGTH_FACTOR = math.log(torch.finfo(torch.float32).max)
 LISTS = (StoppingCriteriaList, LogitsProcessorList)  # which our loops do not call where they are empty or known
 remember(*LISTS, also={"__call__"})
+OUTPUTS = {  # (is it an encoder-decoder, has it beams): the class of the output
+    (False, False): GenerateDecoderOnlyOutput,
+    (False, True): GenerateBeamDecoderOnlyOutput,
+    (True, False): GenerateEncoderDecoderOutput,
+    (True, True): GenerateBeamEncoderDecoderOutput,
+}
 
 
 class ScratchGenerationMixin(ScratchPreTrainedModel, GenerationMixin):
@@ -42,7 +53,8 @@ class ScratchGenerationMixin(ScratchPreTrainedModel, GenerationMixin):
     **The decoder** gives the same tokens, scores, logits and cache as transformers' own loop, with any processor of
     logits and any stopping criterion. The loop runs instead when
 
-    - attentions or hidden states are asked for, or a smaller model or the prompt drafts tokens (assisted generation);
+    - attentions or hidden states are asked for;
+    - tokens are drafted by a smaller model in sampling, by another vocabulary, or by the model's own first layers;
     - a cache is given or chosen: `cache_implementation="dynamic"` always selects transformers' loop;
     - the model is not as its class made it: a subclass, hooks, adapters, patches, shards, quantised weights.
 
@@ -121,7 +133,13 @@ class ScratchGenerationMixin(ScratchPreTrainedModel, GenerationMixin):
         return generation_config
 
     def _start_decoder(
-        self, input_ids: torch.Tensor, generation_config: GenerationConfig, num_beams: int, **model_kwargs
+        self,
+        input_ids: torch.Tensor,
+        lists: tuple[LogitsProcessorList, StoppingCriteriaList],
+        generation_config: GenerationConfig,
+        synced_gpus: bool,
+        num_beams: int = 1,
+        **model_kwargs,
     ) -> tuple[IncrementalDecoder, torch.Tensor] | None:
         """A decoder that has read the prompts, with the next logits (batch, vocabulary); None: it cannot be used."""
         known = {"attention_mask", "position_ids", "past_key_values", "use_cache", "encoder_outputs", "logits_to_keep"}
@@ -130,10 +148,14 @@ class ScratchGenerationMixin(ScratchPreTrainedModel, GenerationMixin):
             known.add("slide_window")  # this length never reaches the window's edge
         mask, cache = model_kwargs.get("attention_mask"), model_kwargs.get("past_key_values")
         if not (
-            generation_config.use_cache
+            not synced_gpus
+            and all(type(each) in LISTS and is_original(type(each)) for each in lists)
+            and longest_length(lists[1]) <= generation_config.max_length
+            and generation_config.use_cache
             and generation_config.cache_implementation is None
             and generation_config.prefill_chunk_size is None
-            and not (generation_config.return_dict_in_generate and _asks_for_states(generation_config))
+            and not (generation_config.return_dict_in_generate and generation_config.output_attentions)
+            and not (generation_config.return_dict_in_generate and generation_config.output_hidden_states)
             and not generation_config.is_assistant
             and not getattr(cache, "_is_user_defined", False)
             and known.issuperset(model_kwargs)
@@ -183,26 +205,40 @@ class ScratchGenerationMixin(ScratchPreTrainedModel, GenerationMixin):
         streamer=None,
         **model_kwargs,
     ):
-        started = None
-        is_usual = not synced_gpus and _are_plain(stopping_criteria, logits_processor)
-        if is_usual and longest_length(stopping_criteria) <= generation_config.max_length:
-            started = self._start_decoder(input_ids, generation_config, 1, **model_kwargs)
+        lists = (logits_processor, stopping_criteria)
+        started = self._start_decoder(input_ids, lists, generation_config, synced_gpus, **model_kwargs)
         if started is None:
-            return super()._sample(
-                input_ids,
-                logits_processor,
-                stopping_criteria,
-                generation_config,
-                synced_gpus,
-                streamer,
-                **model_kwargs,
+            return super()._sample(input_ids, *lists, generation_config, synced_gpus, streamer, **model_kwargs)
+        outputs = sample(*started, input_ids, *lists, generation_config, streamer)
+        return self._finish(started[0], outputs, generation_config, model_kwargs["past_key_values"])
+
+    def _assisted_decoding(
+        self,
+        input_ids: torch.Tensor,
+        logits_processor: LogitsProcessorList,
+        stopping_criteria: StoppingCriteriaList,
+        generation_config: GenerationConfig,
+        synced_gpus: bool = False,
+        streamer=None,
+        inputs_tensor: torch.Tensor | None = None,
+        assistant_model: PreTrainedModel | None = None,
+        assistant_tokenizer=None,
+        tokenizer=None,
+        **model_kwargs,
+    ):
+        started, lists = None, (logits_processor, stopping_criteria)
+        drafts = {"inputs_tensor": inputs_tensor, "assistant_model": assistant_model}
+        if assistant_tokenizer is None and len(input_ids) == 1:
+            generator = self._get_candidate_generator(
+                generation_config, input_ids, logits_processor=logits_processor, model_kwargs=model_kwargs, **drafts
             )
-        outputs = sample(*started, input_ids, logits_processor, stopping_criteria, generation_config, streamer)
-        if not generation_config.return_dict_in_generate:
-            return outputs["sequences"]
-        started[0].fill(model_kwargs["past_key_values"])
-        cls = GenerateEncoderDecoderOutput if self.config.is_encoder_decoder else GenerateDecoderOnlyOutput
-        return cls(**outputs, past_key_values=model_kwargs["past_key_values"])
+            if can_verify(generator, generation_config):
+                started = self._start_decoder(input_ids, lists, generation_config, synced_gpus, **model_kwargs)
+        if started is None:
+            drafts |= {"assistant_tokenizer": assistant_tokenizer, "tokenizer": tokenizer, **model_kwargs}
+            return super()._assisted_decoding(input_ids, *lists, generation_config, synced_gpus, streamer, **drafts)
+        outputs = verify(*started, input_ids, generator, *lists, generation_config, streamer)
+        return self._finish(started[0], outputs, generation_config, model_kwargs["past_key_values"])
 
     def _beam_search(
         self,
@@ -213,24 +249,25 @@ class ScratchGenerationMixin(ScratchPreTrainedModel, GenerationMixin):
         synced_gpus: bool = False,
         **model_kwargs,
     ):
-        num_beams, started, outputs = int(generation_config.num_beams), None, None
-        is_usual = not (synced_gpus or generation_config.low_memory)
-        is_usual = is_usual and _are_plain(stopping_criteria, logits_processor)
-        if is_usual and longest_length(stopping_criteria) <= generation_config.max_length:
-            started = self._start_decoder(input_ids, generation_config, num_beams, **model_kwargs)
+        num_beams, outputs, lists = int(generation_config.num_beams), None, (logits_processor, stopping_criteria)
+        started = None
+        if not generation_config.low_memory:
+            started = self._start_decoder(input_ids, lists, generation_config, synced_gpus, num_beams, **model_kwargs)
         if started is not None:
-            outputs = beam_search(
-                *started, input_ids[::num_beams], logits_processor, stopping_criteria, generation_config
-            )
+            outputs = beam_search(*started, input_ids[::num_beams], *lists, generation_config)
         if started is None or outputs is None:
-            return super()._beam_search(
-                input_ids, logits_processor, stopping_criteria, generation_config, synced_gpus, **model_kwargs
-            )
+            return super()._beam_search(input_ids, *lists, generation_config, synced_gpus, **model_kwargs)
+        return self._finish(started[0], outputs, generation_config, model_kwargs["past_key_values"])
+
+    def _finish(
+        self, decoder: IncrementalDecoder, outputs: dict[str, Any], generation_config: GenerationConfig, cache: Cache
+    ) -> torch.Tensor | ModelOutput:
+        """The tokens, or with `return_dict_in_generate` all outputs and the filled cache."""
         if not generation_config.return_dict_in_generate:
             return outputs["sequences"]
-        started[0].fill(model_kwargs["past_key_values"])
-        cls = GenerateBeamEncoderDecoderOutput if self.config.is_encoder_decoder else GenerateBeamDecoderOnlyOutput
-        return cls(**outputs, past_key_values=model_kwargs["past_key_values"])
+        decoder.fill(cache)
+        cls = OUTPUTS[self.config.is_encoder_decoder, decoder.num_beams > 1]
+        return cls(**outputs, past_key_values=cache)
 
     def prepare_inputs_for_generation(
         self,
@@ -251,12 +288,3 @@ class ScratchGenerationMixin(ScratchPreTrainedModel, GenerationMixin):
                 kwargs[f"{prefix}position_ids"] = (mask.long().cumsum(-1) - 1).clamp(min=0)
             kwargs.update(next_sequence_length=None, past_key_values=None, use_cache=False)
         return super().prepare_inputs_for_generation(input_ids, *args, inputs_embeds=inputs_embeds, **kwargs)
-
-
-def _are_plain(*lists: StoppingCriteriaList | LogitsProcessorList) -> bool:
-    """Whether calling each list does what transformers wrote: it calls its members."""
-    return all(type(each) in LISTS and is_original(type(each)) for each in lists)
-
-
-def _asks_for_states(generation_config: GenerationConfig) -> bool:
-    return bool(generation_config.output_attentions or generation_config.output_hidden_states)

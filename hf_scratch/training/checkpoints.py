@@ -136,11 +136,17 @@ def check_output_dir(output_dir: str, *ignored: str) -> None:
         output_dir: the folder.
         ignored: prefixes of names that do not count. Hidden files do not count either.
     """
-    if os.path.isdir(output_dir) and any(not name.startswith((".", *ignored)) for name in os.listdir(output_dir)):
-        advice = "It has no whole checkpoint to resume from. Choose another folder, or empty this one."
+    names = os.listdir(output_dir) if os.path.isdir(output_dir) else []
+    if not all(name.startswith((".", *ignored)) for name in names):
+        advice = ". Choose another folder, or empty this one."
+        if any(name in ("run.json", "trainer_state.json") or PREFIX_CHECKPOINT_DIR in name for name in names):
+            advice = f": another run may be in it. It has no whole checkpoint to resume from{advice}"
         if whole_checkpoints(output_dir):
-            advice = "Choose another folder, or continue that run with `--resume_from_checkpoint last`."
-        raise UserError(f"`output_dir` ({output_dir}) is not empty: another run may be in it. {advice}")
+            advice = (
+                ": another run may be in it. Choose another folder, or continue that run with "
+                "`--resume_from_checkpoint last`."
+            )
+        raise UserError(f"`output_dir` ({output_dir}) is not empty{advice}")
 
 
 def check_resumable(checkpoint: Path, facts: dict, args: TrainingArguments) -> None:

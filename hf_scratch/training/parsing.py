@@ -204,7 +204,8 @@ def _read_recipe(parser: HfArgumentParser, recipe: str) -> dict[str, Any]:
     try:
         for name, value in read_recipe(path).items():
             if name not in actions:
-                raise ValueError(f"has the key {name!r}, which no argument has{_nearest(str(name), list(actions))}")
+                mend = _nearest(str(name), list(actions)) or ". Is the recipe for another command?"
+                raise ValueError(f"has the key {name!r}, which no argument of {parser.prog} has{mend}")
             try:
                 values[name] = convert_value(actions[name], value)
             except ValueError as error:
@@ -215,7 +216,7 @@ def _read_recipe(parser: HfArgumentParser, recipe: str) -> dict[str, Any]:
 
 
 def _nearest(name: str, names: list[str], prefix: str = "") -> str:
-    close = difflib.get_close_matches(name, names, n=1)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.75)
     return f". Did you mean {prefix}{close[0]}?" if close else ""
 
 
