@@ -82,7 +82,7 @@ def verify(
             kept_scores += tuple(scores[:, :new].unbind(1))
         if kept_logits is not None:
             kept_logits += tuple(raw[:, :new].unbind(1))
-        if stopping_criteria(input_ids, kept_scores).all():  # ty: ignore[invalid-argument-type]
+        if stopping_criteria(input_ids, kept_scores).all():
             break
     if streamer is not None:
         streamer.end()
