@@ -16,6 +16,7 @@ from transformers.cache_utils import Cache, EncoderDecoderCache
 from .base import ScratchPreTrainedModel
 from .kernels import Linear, Product, fastest_products
 from .layers import MultiHeadAttention, ResidualLayer, cached_states, eager_attention_forward
+from .threads import DecodingThreads
 
 
 class IncrementalDecoder:
@@ -48,8 +49,11 @@ class IncrementalDecoder:
     ):
         self.config, self.is_encoder_decoder = model.config, model.config.is_encoder_decoder
         self.stack = model.model.decoder if self.is_encoder_decoder else model.model
-        linears = [_linears(layer) for layer in self.stack.layers]
-        products = iter(fastest_products([*chain(*linears), _join(model.lm_head)], width * len(position)))
+        linears = [*chain(*(_linears(layer) for layer in self.stack.layers)), _join(model.lm_head)]
+        rows = width * len(position)
+        self.threads = DecodingThreads(sum(linear.weight.numel() for linear in linears), rows)
+        with self.threads:
+            products = iter(fastest_products(linears, rows))
         self.num_beams, self.width, self.position = num_beams, width, position
         self.prompt_length = prompt_mask.shape[1]
         self.length = self.prompt_length  # slots in use: those of the prompt, then one per shared beam and step
@@ -108,6 +112,7 @@ class IncrementalDecoder:
         self.length, self.position = self.length - count, self.position - count
 
     def _read(self, tokens: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        self.threads.tick(tokens.numel())
         stack = self.stack
         self.length += self.width
         position = nn.functional.embedding(positions, stack.embed_positions.weight)

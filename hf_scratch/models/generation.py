@@ -209,7 +209,8 @@ class ScratchGenerationMixin(ScratchPreTrainedModel, GenerationMixin):
         started = self._start_decoder(input_ids, lists, generation_config, synced_gpus, **model_kwargs)
         if started is None:
             return super()._sample(input_ids, *lists, generation_config, synced_gpus, streamer, **model_kwargs)
-        outputs = sample(*started, input_ids, *lists, generation_config, streamer)
+        with started[0].threads:
+            outputs = sample(*started, input_ids, *lists, generation_config, streamer)
         return self._finish(started[0], outputs, generation_config, model_kwargs["past_key_values"])
 
     def _assisted_decoding(
@@ -237,7 +238,8 @@ class ScratchGenerationMixin(ScratchPreTrainedModel, GenerationMixin):
         if started is None:
             drafts |= {"assistant_tokenizer": assistant_tokenizer, "tokenizer": tokenizer, **model_kwargs}
             return super()._assisted_decoding(input_ids, *lists, generation_config, synced_gpus, streamer, **drafts)
-        outputs = verify(*started, input_ids, generator, *lists, generation_config, streamer)
+        with started[0].threads:
+            outputs = verify(*started, input_ids, generator, *lists, generation_config, streamer)
         return self._finish(started[0], outputs, generation_config, model_kwargs["past_key_values"])
 
     def _beam_search(
@@ -254,7 +256,8 @@ class ScratchGenerationMixin(ScratchPreTrainedModel, GenerationMixin):
         if not generation_config.low_memory:
             started = self._start_decoder(input_ids, lists, generation_config, synced_gpus, num_beams, **model_kwargs)
         if started is not None:
-            outputs = beam_search(*started, input_ids[::num_beams], *lists, generation_config)
+            with started[0].threads:
+                outputs = beam_search(*started, input_ids[::num_beams], *lists, generation_config)
         if started is None or outputs is None:
             return super()._beam_search(input_ids, *lists, generation_config, synced_gpus, **model_kwargs)
         return self._finish(started[0], outputs, generation_config, model_kwargs["past_key_values"])
