@@ -7,6 +7,7 @@ import sys
 import pytest
 from conftest import ROOT
 
+from hf_scratch.reporting import records
 from hf_scratch.reporting.tables import compare_lines, format_table, replace_block, update_blocks
 
 CARDS = ROOT / "model_cards"
@@ -16,6 +17,7 @@ sys.path[:0] = [str(ROOT / "scripts" / "publish"), str(ROOT / "scripts" / "bench
 def compute_blocks() -> dict[str, dict[str, str]]:
     """For each README the content of its marked blocks."""
     import article_tables
+    import choice_tables
     import readme_tables
     import scaling
     import tables
@@ -27,6 +29,7 @@ def compute_blocks() -> dict[str, dict[str, str]]:
         "hf_scratch/convert/README.md": {
             **article_tables.article_blocks(),
             "engines": tables.format_all_engines(tables.read_reports(tables.ENGINE_RESULTS)),
+            "choices": choice_tables.format_choices(records.read_records(tables.CHOICE_RESULTS)),
         },
         "scripts/README.md": {"scaling": scaling.format_tables(scaling.ScalingArguments())},
         "scripts/benchmark/README.md": {

@@ -10,6 +10,9 @@ import re
 from pathlib import Path
 from typing import Any
 
+from choice_tables import format_choices
+
+from hf_scratch.reporting.records import read_records
 from hf_scratch.reporting.tables import format_table, update_blocks
 
 FOLDER = Path(__file__).parent
@@ -18,6 +21,7 @@ RESULTS = FOLDER / "results"
 SCALE_RESULTS = RESULTS / "scale"  # of scale.py
 ENGINE_RESULTS = RESULTS / "engines"  # of engines.py
 OPTION_RESULTS = RESULTS / "options"  # of options.py
+CHOICE_RESULTS = RESULTS / "choices"  # of choices.py
 FORMATS = {
     "s": "{:.3f} s".format,
     "MiB": "{:,.0f} MiB".format,
@@ -32,7 +36,7 @@ def read_reports(folder: Path = RESULTS) -> list[dict[str, Any]]:
 
 
 def update_readmes(write: bool) -> list[bool | None]:
-    """Compare the tables of scripts/benchmark/README.md and /README.md with `results/`, or write them.
+    """Compare the tables of scripts/benchmark, hf_scratch/convert and /README.md with `results/`, or write them.
 
     Returns:
         For each README what `update_blocks` returns.
@@ -46,7 +50,10 @@ def update_readmes(write: bool) -> list[bool | None]:
         update_blocks(ROOT / "README.md", {"speed": format_speed(reports)}, write),
         update_blocks(
             ROOT / "hf_scratch" / "convert" / "README.md",
-            {"engines": format_all_engines(read_reports(ENGINE_RESULTS))},
+            {
+                "engines": format_all_engines(read_reports(ENGINE_RESULTS)),
+                "choices": format_choices(read_records(CHOICE_RESULTS)),
+            },
             write,
         ),
     ]

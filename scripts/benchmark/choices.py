@@ -1,0 +1,78 @@
+#!/usr/bin/env python
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""Train the translator with one of the articles' choices changed at a time, with several seeds, and compare.
+
+python scripts/benchmark/choices.py --data folder/of/multi30k [--only base,post_norm] [--seeds 1,2] [--write true]
+
+Each run is `train_translation.py multi30k_choices` with the flags of its choice. A run that was interrupted goes on
+where it stopped, and runs that are kept already are left out. `--write true` keeps the records of the runs, draws the
+picture and writes the table. Two commands with different choices or seeds may share an `output_dir`.
+"""
+
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from choice_tables import CHOICES, format_choices, plot_choices
+from tables import CHOICE_RESULTS, ROOT, update_readmes
+
+from hf_scratch.errors import UserError, command, preparation
+from hf_scratch.reporting.records import read_record, read_records, write_record
+from hf_scratch.training.parsing import parse_arguments
+
+
+@dataclass
+class ChoiceArguments:
+    """The options of choices.py."""
+
+    data: str = field(metadata={"help": "Multi30k: a Hub id or a folder."})
+    output_dir: str = field(default="runs/choices", metadata={"help": "Folder of the runs."})
+    only: str | None = field(default=None, metadata={"help": f"Some choices: {', '.join(CHOICES)}."})
+    seeds: str = field(default="1,2", metadata={"help": "Seeds of each choice."})
+    flags: str = field(default="", metadata={"help": "Flags for all runs: '--bf16 true --use_cpu true'."})
+    write: bool = field(default=False, metadata={"help": "Keep the records in results/choices; picture and table."})
+
+
+def train(name: str, seed: str, args: ChoiceArguments) -> None:
+    """Run the training of a choice with a seed, unless its record is there."""
+    folder = Path(args.output_dir) / f"{name}_seed{seed}"
+    if (folder / "run.json").exists() or (CHOICE_RESULTS / f"{folder.name}.json").exists():
+        return
+    print(f"{folder}", file=sys.stderr)
+    script = [sys.executable, str(ROOT / "scripts" / "train_translation.py")]
+    script += [str(ROOT / "scripts" / "recipes" / "multi30k_choices.yaml")]
+    script += ["--dataset_name", args.data, "--output_dir", str(folder), "--seed", seed]
+    script += ["--resume_from_checkpoint", "auto", *shlex.split(CHOICES[name][1]), *shlex.split(args.flags)]
+    if subprocess.run(script).returncode:
+        raise UserError(f"The training of {folder} has failed: see its messages above.")
+
+
+@command
+def main() -> None:
+    with preparation():
+        (args,), _ = parse_arguments(ChoiceArguments)
+        names = args.only.split(",") if args.only else list(CHOICES)
+        if unknown := [name for name in names if name not in CHOICES]:
+            raise UserError(f"`only` is {args.only!r}, but {unknown[0]} is none of {', '.join(CHOICES)}.")
+        seeds = args.seeds.split(",")
+        if not all(seed.isdecimal() for seed in seeds):
+            raise UserError(f"`seeds` is {args.seeds!r}: give numbers and commas, e.g. 1,2.")
+    for seed in seeds:
+        for name in names:
+            train(name, seed, args)
+    runs = {path.parent.name: read_record(path) for path in Path(args.output_dir).glob("*_seed*/run.json")}
+    records = read_records(CHOICE_RESULTS) | runs
+    if args.write:
+        CHOICE_RESULTS.mkdir(exist_ok=True)
+        for name, record in runs.items():
+            write_record(record, CHOICE_RESULTS / f"{name}.json")
+        plot_choices(records, CHOICE_RESULTS / "choices.png")
+        update_readmes(write=True)
+    plot_choices(records, Path(args.output_dir) / "choices.png")
+    print(format_choices(records))
+
+
+if __name__ == "__main__":
+    main()

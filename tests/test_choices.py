@@ -1,0 +1,67 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""The table of what the articles' choices are worth, and the command that trains its runs."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from conftest import ROOT
+
+sys.path[:0] = [str(ROOT / "scripts" / "benchmark")]
+COMMAND = [sys.executable, str(ROOT / "scripts" / "benchmark" / "choices.py")]
+
+
+def record(loss, bleu=30.0):
+    metrics = {"validation": {"loss": loss, "bleu": bleu}, "test": {"bleu": bleu}}
+    return {"command": "train.py", "updates": 1400, "epochs": 11.76, "metrics": metrics}
+
+
+def test_a_difference_is_compared_with_the_spread_between_seeds():
+    from choice_tables import format_choices
+
+    # deviations between seeds: 0.1 and 0.1 (variances 0.01), so a difference of means has a standard error of 0.1
+    near = {"gelu_seed1": record(2.1 - 0.005**0.5), "gelu_seed2": record(2.1 + 0.005**0.5)}
+    base = {"base_seed1": record(2.0 - 0.005**0.5), "base_seed2": record(2.0 + 0.005**0.5)}
+    far = {"post_norm_seed1": record(2.4)}  # one seed: a standard error of 0.1 * sqrt(1 + 1 / 2)
+    rows = format_choices(base | near | far).splitlines()
+    assert "| 2.000 |" in rows[2]
+    assert "| 2.400 (+0.400) |" in rows[3]
+    assert "| 2.100 (+0.100, within the spread) |" in rows[4]
+    assert "deviation of 0.100 for validation loss" in rows[-1]
+
+
+def test_without_runs_of_the_base_there_is_no_table():
+    from choice_tables import format_choices
+
+    assert format_choices({"gelu_seed1": record(2.0)}) == "Not measured yet."
+
+
+def test_a_single_seed_has_no_spread_to_compare_with():
+    from choice_tables import format_choices
+
+    rows = format_choices({"base_seed1": record(2.0), "gelu_seed1": record(3.0)}).splitlines()
+    assert "+1.000, within the spread" in rows[3]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [(["--only", "gelu,prenorm"], "prenorm is none of base"), (["--seeds", "1,x"], "`seeds` is '1,x'")],
+)
+def test_a_wrong_option_is_refused_before_any_training(tmp_path, flags, message):
+    command = [*COMMAND, "--data", str(tmp_path), "--output_dir", str(tmp_path / "runs"), *flags]
+    process = subprocess.run(command, capture_output=True, text=True)
+    assert process.returncode == 2
+    assert message in process.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def test_finished_runs_are_not_trained_again(tmp_path):
+    run = tmp_path / "base_seed7" / "run.json"
+    run.parent.mkdir()
+    run.write_text(json.dumps(record(1.5)))
+    command = [*COMMAND, "--data", "nowhere", "--only", "base", "--seeds", "7", "--output_dir", str(tmp_path)]
+    process = subprocess.run(command, capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
+    assert (tmp_path / "choices.png").stat().st_size > 0
+    assert "validation loss" in process.stdout
