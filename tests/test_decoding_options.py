@@ -14,7 +14,7 @@ from transformers.generation import (
     SuppressTokensLogitsProcessor,
 )
 
-from hf_scratch.models import decoding, generation, kernels
+from hf_scratch.models import beam_search, decoding, generation, kernels
 
 PROMPTS = torch.randint(3, 60, (3, 5), generator=torch.Generator().manual_seed(3))
 MODES = {
@@ -222,6 +222,32 @@ def test_a_patched_processor_is_called_with_all_sentences(model, monkeypatch):
     ends = {"eos_token_id": list(range(2, 12)), "early_stopping": True}
     model.generate(PROMPTS, num_beams=2, max_new_tokens=30, suppress_tokens=[4], **ends)
     assert set(called) == {2 * len(PROMPTS)}
+
+
+# large vocabularies
+
+
+@given(vocab_size=st.integers(8, 60), batch=st.integers(1, 3), count=st.integers(1, 8), seed=st.integers(0, 99))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_the_largest_sums_are_found_by_blocks(monkeypatch, vocab_size, batch, count, seed):
+    monkeypatch.setattr(beam_search, "BLOCKS", 4)
+    torch.manual_seed(seed)
+    scores, sums = torch.randn(batch, 3, vocab_size), torch.randn(batch, 3)
+    scores[torch.rand_like(scores) < 0.3] = -torch.inf
+    values, places = beam_search._largest_sums(scores, sums, count)
+    expected = (scores + sums[..., None]).flatten(1)
+    assert values.equal(expected.topk(count)[0])
+    assert values.equal(expected.gather(1, places))
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_a_large_vocabulary_gives_the_outputs_of_transformers(monkeypatch, family):
+    monkeypatch.setattr(beam_search, "LARGE", 16)
+    monkeypatch.setattr(beam_search, "BLOCKS", 8)
+    ends = {"eos_token_id": list(range(2, 8)), "length_penalty": 0.6}
+    for width in (2, 3, 5):
+        outputs = assert_equal(shake(FAMILIES[family]()), num_beams=width, max_new_tokens=20, **EVERYTHING, **ends)
+        assert outputs["sequences."].shape[0] == len(PROMPTS)
 
 
 # kernels

@@ -14,7 +14,7 @@ from statistics import median
 import torch
 
 STEPS = 4  # that are timed with a number of threads
-PAYS_OFF = 0.9  # another number has to take less than this share of the time
+PAYS_OFF = 0.95  # another number has to take less than this share of the time
 LONGEST_WAIT = 256  # steps between two trials
 
 
