@@ -36,7 +36,7 @@ from hf_scratch.training.callbacks import stopping_callbacks
 from hf_scratch.training.parsing import start_training_command
 from hf_scratch.training.preparation import TextPreparation
 from hf_scratch.training.runs import open_run
-from hf_scratch.training.starting_point import choose_model
+from hf_scratch.training.starting_point import choose_model, load_teachers
 from hf_scratch.training.trainers import LanguageModelTrainer
 
 logger = logging.getLogger("train_language_model")
@@ -98,6 +98,7 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
     args.remove_unused_columns = False  # the collator reads what the model does not
     if is_masked:
         collator = MaskingCollator(tokenizer, mlm_probability=data_args.mlm_probability)
+    teachers = load_teachers(AutoModelForCausalLM, data_args.teacher_models, model_args, tokenizer, block_size)
     trainer = LanguageModelTrainer(
         model=model,
         args=args,
@@ -108,6 +109,8 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
         decay_all_parameters=data_args.decay_all_parameters,
         decay_embeddings=data_args.decay_embeddings,
         r_drop_alpha=data_args.r_drop_alpha,
+        teacher_models=teachers,
+        distillation_alpha=data_args.distillation_alpha,
         callbacks=callbacks,
     )
     trainer.make_batch_sampler()  # now, for its errors

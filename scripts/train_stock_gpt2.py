@@ -34,12 +34,14 @@ NOT_OF_STOCK = (
     "average_checkpoints",
     "decay_all_parameters",
     "decay_embeddings",
+    "distillation_alpha",
     "max_predict_samples",
     "mlm_probability",
     "prompt_column",
     "r_drop_alpha",
     "sample_prompt",
     "show_batch",
+    "teacher_models",
 )
 
 

@@ -35,7 +35,7 @@ from hf_scratch.training.callbacks import stopping_callbacks
 from hf_scratch.training.parsing import start_training_command
 from hf_scratch.training.preparation import PairPreparation
 from hf_scratch.training.runs import open_run
-from hf_scratch.training.starting_point import choose_model
+from hf_scratch.training.starting_point import choose_model, load_teachers
 from hf_scratch.training.trainers import TranslationTrainer
 
 logger = logging.getLogger("train_translation")
@@ -124,6 +124,7 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
     train_dataset = data.train_rows
     if data_args.bpe_dropout:
         train_dataset = PairsWithBPEDropout(pairs["train"], train_dataset, tokenizer, data_args.bpe_dropout, *limits)
+    teachers = load_teachers(AutoModelForSeq2SeqLM, data_args.teacher_models, model_args, tokenizer, max(limits))
     trainer = TranslationTrainer(
         model=model,
         args=args,
@@ -136,6 +137,8 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
         max_tokens_per_update=data_args.max_tokens_per_update,
         max_tokens_per_batch=data_args.max_tokens_per_batch,
         r_drop_alpha=data_args.r_drop_alpha,
+        teacher_models=teachers,
+        distillation_alpha=data_args.distillation_alpha,
     )
     trainer.make_batch_sampler()  # now, for its errors
     return trainer, pairs, cut

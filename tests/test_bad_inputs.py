@@ -168,6 +168,13 @@ TABLE = [
     (WRITE + "--model_name_or_path {bad}/translator", "which AutoModelForCausalLM does not load"),
     (WRITE + "--average_checkpoints 2 --save_strategy no", "`average_checkpoints` is 2, but the run saves none"),
     (TRANSLATE + "--average_checkpoints 2 --save_total_limit 1", "`average_checkpoints` is 2, but the run keeps 1"),
+    (
+        TRANSLATE + "--teacher_models {bad}/translator --tokenizer_name {bad}/other",
+        "translator has another vocabulary",
+    ),
+    (WRITE + "--teacher_models {bad}/translator", "which AutoModelForCausalLM does not load"),
+    (WRITE + "--distillation_alpha 2", "`distillation_alpha` must be from 0 to 1, got 2.0"),
+    (MODEL_OF_GPT2 + "--teacher_models x", "`teacher_models` is an option of train_language_model.py alone"),
     (TRANSLATE + "--num_beams 0", "`num_beams` must be 1 or more, got 0"),
     (TRANSLATE + "--length_penalty nan", "`length_penalty` must be"),
     (TRANSLATE + "--source_lang fr", "`source_lang` is 'fr', but the columns"),

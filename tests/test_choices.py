@@ -13,7 +13,7 @@ COMMAND = [sys.executable, str(ROOT / "scripts" / "benchmark" / "choices.py")]
 
 
 def record(loss, bleu=30.0):
-    metrics = {"validation": {"loss": loss, "bleu": bleu}, "test": {"bleu": bleu}}
+    metrics = {"validation": {"loss": loss, "bleu": bleu}}
     return {"command": "train.py", "updates": 1400, "epochs": 11.76, "metrics": metrics}
 
 
@@ -28,13 +28,21 @@ def test_a_difference_is_compared_with_the_spread_between_seeds():
     assert "| 2.000 |" in rows[2]
     assert "| 2.400 (+0.400) |" in rows[3]
     assert "| 2.100 (+0.100, within the spread) |" in rows[4]
-    assert "deviation of 0.100 for validation loss" in rows[-1]
+    assert "deviation of 0.1000 for validation loss" in rows[-1]
 
 
 def test_without_runs_of_the_base_there_is_no_table():
     from choice_tables import format_choices
 
     assert format_choices({"gelu_seed1": record(2.0)}) == "Not measured yet."
+
+
+def test_levers_have_a_table_of_their_own():
+    from choice_tables import LEVERS, format_choices
+
+    records = {"base_seed1": record(2.0), "gelu_seed1": record(2.1), "teacher_seed1": record(1.9)}
+    assert [row.split("|")[3].split()[0] for row in format_choices(records).splitlines()[2:4]] == ["2.000", "2.100"]
+    assert "1.900 (-0.100" in format_choices(records, LEVERS).splitlines()[3]
 
 
 def test_a_single_seed_has_no_spread_to_compare_with():

@@ -35,6 +35,7 @@ def compute_blocks() -> dict[str, dict[str, str]]:
         "scripts/benchmark/README.md": {
             "benchmark": tables.format_benchmark(reports),
             "growth": tables.format_all_growth(reports),
+            "levers": choice_tables.format_choices(records.read_records(tables.CHOICE_RESULTS), choice_tables.LEVERS),
             "scale": tables.format_all_scale(tables.read_reports(tables.SCALE_RESULTS)),
         },
     }

@@ -102,6 +102,54 @@ def test_r_drop_adds_the_divergence_of_both_halves(plain_head, shape, vocab_size
         torch.testing.assert_close(gradient, wanted, atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.parametrize("plain_head", [True, False])
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    shape=st.tuples(st.integers(1, 3), st.integers(1, 6)),
+    vocab_size=st.sampled_from([1, 2, 12, 2**18]),
+    count=st.integers(1, 3),
+    alpha=st.sampled_from([0.3, 1.0]),
+    smoothing=st.sampled_from([0.0, 0.1]),
+    r_drop_alpha=st.sampled_from([0.0, 2.0]),
+    seed=st.integers(0, 99),
+)
+def test_distillation_is_the_cross_entropy_against_the_teachers_mean(
+    plain_head, shape, vocab_size, count, alpha, smoothing, r_drop_alpha, seed
+):
+    torch.manual_seed(seed)
+    hidden_states = torch.randn(2 * shape[0], shape[1], 3, requires_grad=True)
+    head = nn.Linear(3, vocab_size) if plain_head else nn.Sequential(nn.Linear(3, 3), nn.Linear(3, vocab_size))
+    labels = torch.randint(0, vocab_size, shape).masked_fill(torch.rand(shape) < 0.3, -100)
+    labels[0, 0] = vocab_size - 1
+    labels = torch.cat([labels, labels])
+    teachers = [(torch.randn(*labels.shape, width), nn.Linear(width, vocab_size)) for width in range(2, 2 + count)]
+    predicted = torch.stack([teacher(states).softmax(-1) for states, teacher in teachers]).mean(0).detach()
+    taught = -(predicted * head(hidden_states).log_softmax(-1)).sum(-1)[labels != -100].mean()
+    plain = with_all_logits(hidden_states, head, labels, smoothing)
+    divergence = with_r_drop(hidden_states, head, labels, r_drop_alpha) - with_all_logits(hidden_states, head, labels)
+    expected = (1 - alpha) * plain + alpha * taught + divergence
+    options = {"r_drop_alpha": r_drop_alpha, "teachers": teachers, "distillation_alpha": alpha}
+    loss = linear_cross_entropy(hidden_states, head, labels, smoothing, **options)
+    torch.testing.assert_close(loss, expected, atol=1e-5, rtol=1e-5)
+    leaves = [hidden_states, *head.parameters()]
+    for gradient, wanted in zip(torch.autograd.grad(loss, leaves), torch.autograd.grad(expected, leaves), strict=True):
+        torch.testing.assert_close(gradient, wanted, atol=3e-5, rtol=1e-4)
+
+
+def test_distillation_by_hand():
+    """Student (1/2, 1/2), teacher (1/4, 3/4), label 0: half of each target is (5/8, 3/8)."""
+    head, teacher = nn.Linear(1, 2), nn.Linear(1, 2)
+    nn.init.zeros_(head.weight)
+    nn.init.zeros_(head.bias)
+    teacher.weight.data, teacher.bias.data = torch.zeros(2, 1), torch.tensor([0.25, 0.75]).log()
+    states, labels = torch.ones(1, 1, 1), torch.tensor([[0]])
+    loss = linear_cross_entropy(states, head, labels, teachers=[(states, teacher)], distillation_alpha=0.5)
+    loss.backward()
+    torch.testing.assert_close(loss, torch.tensor(2.0).log())
+    torch.testing.assert_close(head.bias.grad, torch.tensor([1 / 2 - 5 / 8, 1 / 2 - 3 / 8]))
+    assert teacher.bias.grad is None
+
+
 def test_r_drop_wants_each_row_twice():
     hidden_states, head, labels = make_problem(9, 4, 7)
     with pytest.raises(ValueError, match="has 1 rows"):

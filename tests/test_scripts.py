@@ -125,13 +125,14 @@ def test_a_training_goes_on_from_a_model_and_changes_its_config(translation, pai
         "train_translation.py", ROOT / "scripts" / "recipes" / "multi30k_tiny_rdrop.yaml", "--dataset_name", pairs,
         "--output_dir", tmp_path / "second", "--config_overrides", "dropout=0.25", "--max_steps", 2, "--save_steps", 1,
         "--average_checkpoints", 1, "--max_source_length", 20, "--max_target_length", 20, "--max_tokens_per_batch", 60,
-        "--use_cpu", "true", "--model_name_or_path",
+        "--use_cpu", "true", "--teacher_models", tmp_path / "run", "--model_name_or_path",
     ]  # fmt: skip
     missing = run(*second, "./nothing", check=False)
     assert missing.returncode != 0
     assert missing.stderr.splitlines()[-1].endswith("'./nothing' is not a folder.")
     assert not (tmp_path / "second").exists()
     run(*second, tmp_path / "run")
+    assert "teacher_models" in (tmp_path / "second" / "README.md").read_text(encoding="utf-8")
     first, config = (
         json.loads((tmp_path / name / "config.json").read_text(encoding="utf-8")) for name in ("run", "second")
     )
@@ -159,6 +160,15 @@ def test_train_and_evaluate_a_language_model(tmp_path):
     assert result["tokens"] == sum(len(story["text"]) + 1 for story in STORIES[:3])
     saved = json.loads((out / "validation_results.json").read_text(encoding="utf-8"))
     assert result["bits_per_byte"] == pytest.approx(saved["bits_per_byte"])
+
+    student = tmp_path / "student"
+    run(
+        "train_language_model.py", "--train_file", train, "--output_dir", student, "--config_overrides", TINY_GPT,
+        "--block_size", 24, "--max_steps", 2, "--logging_steps", 1, "--use_cpu", "true", "--bf16", "true",
+        "--teacher_models", out, "--tokenizer_name", out, "--distillation_alpha", 1,
+    )  # fmt: skip
+    state = json.loads((student / "trainer_state.json").read_text(encoding="utf-8"))
+    assert 0 < state["log_history"][0]["loss"] < 10
 
 
 def test_two_processes_train_one_model(translation, tmp_path):

@@ -1,3 +1,4 @@
+import copy
 import json
 from pathlib import Path
 
@@ -36,8 +37,8 @@ def make_trainer(tmp_path, joint_tokenizer):
     pairs = Dataset.from_list(pairs)
     rows = tokenize_pairs(pairs, joint_tokenizer, 40, 40, "train")
 
-    def make(budget=None, callbacks=None, r_drop_alpha=0.0, dropout=0.0, bpe_dropout=0.0, **kwargs):
-        train_dataset = rows
+    def make(budget=None, callbacks=None, r_drop_alpha=0.0, dropout=0.0, bpe_dropout=0.0, teaching=(), **kwargs):
+        train_dataset, teaching = rows, dict(teaching)
         if bpe_dropout:
             train_dataset = PairsWithBPEDropout(pairs, rows, joint_tokenizer, bpe_dropout, 40, 40)
         model = make_transformer(vocab_size=len(joint_tokenizer), dropout=dropout)
@@ -48,7 +49,7 @@ def make_trainer(tmp_path, joint_tokenizer):
         return TranslationTrainer(
             model=model, args=args, train_dataset=train_dataset, eval_dataset=rows, processing_class=joint_tokenizer,
             data_collator=DataCollatorForSeq2Seq(joint_tokenizer, model=model), callbacks=callbacks,
-            max_tokens_per_batch=budget, r_drop_alpha=r_drop_alpha,
+            max_tokens_per_batch=budget, r_drop_alpha=r_drop_alpha, **teaching,
         )  # fmt: skip
 
     return make
@@ -124,6 +125,45 @@ def test_r_drop_sees_each_row_under_two_dropouts(make_trainer):
     nll = -(log_p.gather(-1, labels) + log_q.gather(-1, labels))[..., 0]
     divergence = ((log_p.exp() - log_q.exp()) * (log_p - log_q)).sum(-1) / 2
     torch.testing.assert_close(loss, (nll + 5.0 * divergence)[kept].sum() / (2 * kept.sum()))
+
+
+@pytest.mark.parametrize("r_drop_alpha", [0.0, 2.0])
+def test_a_student_learns_the_mean_of_its_teachers(make_trainer, joint_tokenizer, r_drop_alpha):
+    torch.manual_seed(1)
+    teachers = [make_transformer(vocab_size=len(joint_tokenizer), d_model=width) for width in (8, 16)]
+    trainer = make_trainer(
+        teaching={"teacher_models": teachers, "distillation_alpha": 0.75}, r_drop_alpha=r_drop_alpha
+    )
+    model, batch = trainer.model.train(), next(iter(trainer.get_train_dataloader()))
+    kept = batch["labels"] != -100
+    loss = trainer.compute_loss(model, dict(batch), num_items_in_batch=kept.sum())
+    log_p = model(**batch).logits.log_softmax(-1)
+    predicted = torch.stack([teacher(**batch).logits.softmax(-1) for teacher in teachers]).mean(0)
+    nll = -log_p.gather(-1, batch["labels"].clamp(min=0)[..., None])[..., 0]
+    expected = 0.25 * nll - 0.75 * (predicted * log_p).sum(-1)
+    torch.testing.assert_close(loss, expected[kept].mean())
+    loss.backward()
+    assert all(p.grad is None for teacher in teachers for p in teacher.parameters())
+    assert not any(teacher.training for teacher in teachers)
+
+
+def test_who_is_its_own_teacher_learns_nothing_from_it(make_trainer):
+    trainer = make_trainer(max_steps=1, optim="sgd", learning_rate=1.0, max_grad_norm=0.0, save_strategy="no")
+    before = {name: weight.clone() for name, weight in trainer.model.state_dict().items()}
+    teaching = {"teacher_models": [copy.deepcopy(trainer.model)], "distillation_alpha": 1.0}
+    taught = make_trainer(
+        teaching=teaching, max_steps=1, optim="sgd", learning_rate=1.0, max_grad_norm=0.0, save_strategy="no"
+    )
+    taught.model.load_state_dict(before)
+    taught.train()
+    torch.testing.assert_close(taught.model.state_dict(), before, atol=1e-5, rtol=0)
+    trainer.train()
+    assert any((trainer.model.state_dict()[name] - before[name]).abs().max() > 1e-3 for name in before)
+
+
+def test_a_share_of_the_teachers_above_one_is_refused(make_trainer):
+    with pytest.raises(ValueError, match=r"`distillation_alpha` must be from 0 to 1, got 1\.5"):
+        make_trainer(teaching={"distillation_alpha": 1.5})
 
 
 def test_r_drop_below_zero_is_refused(make_trainer):

@@ -1,9 +1,9 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 """The cross-entropy of a linear head without all of its logits, which are a training step's largest tensor."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -27,13 +27,24 @@ class ScratchKwargs(TransformersKwargs, total=False):
         label_smoothing: share of each label's probability that is spread over the whole vocabulary (section 5.4).
             Default: 0.
         r_drop_alpha: weight of R-Drop's divergence, see `linear_cross_entropy`. Default: 0.
+        teachers: what teachers predict, see `linear_cross_entropy`. Default: none.
+        distillation_alpha: the teachers' weight in the loss, 0 to 1. Default: 0.
     """
 
     label_smoothing: float
     r_drop_alpha: float
+    teachers: "Sequence[Teacher]"
+    distillation_alpha: float
 
 
-LOSS_KWARGS = ("label_smoothing", "r_drop_alpha")
+LOSS_KWARGS = ("label_smoothing", "r_drop_alpha", "teachers", "distillation_alpha")
+
+
+class Teacher(NamedTuple):
+    """What a teacher predicts: the hidden states (batch, length, width) that enter its head, and the head."""
+
+    hidden_states: torch.Tensor
+    lm_head: nn.Module
 
 
 def linear_cross_entropy(
@@ -43,6 +54,8 @@ def linear_cross_entropy(
     label_smoothing: float = 0.0,
     num_items_in_batch: int | torch.Tensor | None = None,
     r_drop_alpha: float = 0.0,
+    teachers: Sequence[Teacher] = (),
+    distillation_alpha: float = 0.0,
 ) -> torch.Tensor:
     """Cross-entropy of `lm_head(hidden_states)` against `labels`, in nats per token, exact to rounding.
 
@@ -56,6 +69,9 @@ def linear_cross_entropy(
         r_drop_alpha: above 0, the second half of the batch must repeat the first under another dropout mask. The loss
             then includes `r_drop_alpha` times the mean of the two Kullback-Leibler divergences between the two
             predictions of each token (R-Drop, Liang et al. 2021). The two predictions count as two items.
+        teachers: models of the same vocabulary, without gradients.
+        distillation_alpha: the loss is this share of the cross-entropy against the mean of the teachers' predictions,
+            and the rest of that against the labels (Hinton et al. 2015, at temperature 1).
 
     Returns:
         A scalar in float32.
@@ -63,17 +79,24 @@ def linear_cross_entropy(
     Raises:
         ValueError: `r_drop_alpha` with an odd number of rows.
     """
+    teachers = [Teacher(*teacher) for teacher in teachers] if distillation_alpha else []
     if r_drop_alpha:
         if len(labels) % 2:
             raise ValueError(f"`r_drop_alpha` needs each row twice, but the batch has {len(labels)} rows.")
         # place a token's two predictions side by side
-        hidden_states, labels = (tensor.unflatten(0, (2, -1)).movedim(0, 2) for tensor in (hidden_states, labels))
+        hidden_states, labels, *states = (
+            tensor.unflatten(0, (2, -1)).movedim(0, 2)
+            for tensor in (hidden_states, labels, *(teacher.hidden_states for teacher in teachers))
+        )
+        teachers = [Teacher(*each) for each in zip(states, (teacher.lm_head for teacher in teachers), strict=True)]
     hidden_states, labels = hidden_states.flatten(0, -2), labels.flatten().to(hidden_states.device)
+    teachers = [Teacher(states.flatten(0, -2), head) for states, head in teachers]
     kept = labels != -100
     num_items = kept.sum() if num_items_in_batch is None else num_items_in_batch
     if labels.device.type == "cpu" and not is_transformed(labels):  # an accelerator would have to synchronise
         hidden_states, labels = hidden_states[kept], labels[kept]
-    arguments = (labels, label_smoothing, num_items, r_drop_alpha)
+        teachers = [Teacher(states[kept], head) for states, head in teachers]
+    arguments = (labels, label_smoothing, num_items, r_drop_alpha, teachers, distillation_alpha)
     linear: Any = lm_head
     if is_sharded(lm_head, nn.Linear) and not is_torchdynamo_compiling():
         # FSDP2 gathers the weights before a call of the module, and shards their gradients after its backward pass
@@ -93,22 +116,37 @@ def _compute(
     label_smoothing: float,
     num_items: int | torch.Tensor,
     r_drop_alpha: float,
+    teachers: list[Teacher],
+    distillation_alpha: float,
     hidden_states: torch.Tensor,
 ) -> torch.Tensor:
     """The loss without its logits if `linear`'s weights are dense, else with `make_logits(hidden_states)`."""
     is_dense = linear is not None and are_dense([linear], hidden_states.device)
     if is_dense and len(linear.weight) == linear.out_features and not is_in_torch_func():
         with_gradient = torch.is_grad_enabled()
-        return _LinearCrossEntropy.apply(
-            hidden_states, linear.weight, linear.bias, labels, label_smoothing, num_items, with_gradient, r_drop_alpha
-        )
+        arguments = (labels, label_smoothing, num_items, with_gradient, r_drop_alpha, teachers, distillation_alpha)
+        return _LinearCrossEntropy.apply(hidden_states, linear.weight, linear.bias, *arguments)
     logits = make_logits(hidden_states).float()
     loss = nn.functional.cross_entropy(logits, labels, reduction="sum", label_smoothing=label_smoothing)
+    if teachers:
+        taught = nn.functional.cross_entropy(logits, _predict(teachers, slice(None)), reduction="none")
+        taught = taught.masked_fill(labels == -100, 0.0).sum()
+        loss = (1.0 - distillation_alpha) * loss + distillation_alpha * taught
     if r_drop_alpha:
         log_p, log_q = logits.log_softmax(-1).unflatten(0, (-1, 2)).unbind(1)
         divergence = ((log_p.exp() - log_q.exp()) * (log_p - log_q)).sum(-1)
         loss = loss + r_drop_alpha / 2 * divergence.masked_fill(labels[::2] == -100, 0.0).sum()
     return loss / (num_items.to(loss.device) if torch.is_tensor(num_items) else num_items)
+
+
+@torch.no_grad()
+def _predict(teachers: list[Teacher], rows: slice) -> torch.Tensor:
+    """The mean of the teachers' probabilities, (rows, vocabulary), float32."""
+    total = torch.zeros(())
+    for states, head in teachers:
+        states = states[rows].to(getattr(head, "weight", states).dtype)
+        total = head(states).float().softmax(-1) + total.to(states.device)
+    return total / len(teachers)
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
@@ -128,6 +166,8 @@ class _LinearCrossEntropy(torch.autograd.Function):
         num_items: int | torch.Tensor,
         with_gradient: bool,
         r_drop_alpha: float,
+        teachers: list[Teacher],
+        distillation_alpha: float,
     ) -> torch.Tensor:
         device, vocab_size = hidden_states.device.type, weight.shape[0]
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden_states.dtype
@@ -139,6 +179,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         weight_gradient = torch.zeros_like(weight, dtype=torch.float32) if needed[1] else None
         bias_gradient = None if bias is None or not needed[2] else torch.zeros_like(bias, dtype=torch.float32)
         loss = torch.zeros((), dtype=torch.float32, device=hidden_states.device)
+        label_weight = 1.0 - distillation_alpha if teachers else 1.0
 
         # 2**20 logits and their softmax fit in a CPU's cache; an accelerator needs larger blocks
         rows = 2 * max((2**20 if device == "cpu" else 2**26) // vocab_size // 2, 1)
@@ -147,9 +188,12 @@ class _LinearCrossEntropy(torch.autograd.Function):
                 part = slice(begin, begin + rows)
                 target = labels[part, None].masked_fill(~kept[part], 0)
                 log_p = nn.functional.linear(inputs[part], matrix, offset).log_softmax(-1, dtype=torch.float32)
-                losses = (label_smoothing - 1.0) * log_p.gather(1, target)
+                losses = label_weight * (label_smoothing - 1.0) * log_p.gather(1, target)
                 if label_smoothing:
-                    losses -= label_smoothing * log_p.mean(-1, keepdim=True)
+                    losses -= label_weight * label_smoothing * log_p.mean(-1, keepdim=True)
+                if teachers:
+                    taught = _predict(teachers, part).mul_(distillation_alpha)
+                    losses -= (taught * log_p).sum(-1, keepdim=True)
                 if r_drop_alpha:
                     pairs = log_p.unflatten(0, (-1, 2))
                     log_ratio = (pairs - pairs.flip(1)).flatten(0, 1)
@@ -164,9 +208,13 @@ class _LinearCrossEntropy(torch.autograd.Function):
                 loss += (losses * kept[part]).sum()
                 if not any(needed):
                     continue
-                gradient.scatter_add_(1, target, gradient.new_full(target.shape, label_smoothing - 1.0))
+                gradient.scatter_add_(
+                    1, target, gradient.new_full(target.shape, label_weight * (label_smoothing - 1.0))
+                )
                 if label_smoothing:
-                    gradient -= label_smoothing / vocab_size
+                    gradient -= label_weight * label_smoothing / vocab_size
+                if teachers:
+                    gradient -= taught
                 if bias_gradient is not None:
                     bias_gradient += (gradient * kept[part]).sum(0)
                 gradient = gradient.to(dtype)
@@ -198,9 +246,5 @@ class _LinearCrossEntropy(torch.autograd.Function):
                 None if tensor is None else (tensor * factor).to(dtype)
                 for tensor, dtype in zip(saved, ctx.dtypes, strict=True)
             ),
-            None,
-            None,
-            None,
-            None,
-            None,
+            *[None] * 7,
         )

@@ -193,6 +193,13 @@ class DataArguments:
         default=0.0,
         metadata={"help": "Weight of R-Drop's divergence between two passes over each row (Liang et al. 2021 use 5)."},
     )
+    teacher_models: list[str] = field(
+        default_factory=list,
+        metadata={"help": "Models whose mean prediction is learnt as well: folders or Hub ids, with this tokenizer."},
+    )
+    distillation_alpha: float = field(
+        default=0.5, metadata={"help": "Share of the teachers' predictions in the loss; the labels have the rest."}
+    )
     max_minutes: float | None = field(default=None, metadata={"help": "Stop training after this many minutes."})
     show_batch: bool = field(
         default=False, metadata={"help": "Print a training batch as the model sees it, and stop before training."}
@@ -202,6 +209,8 @@ class DataArguments:
         check_at_least(self, 1, "max_train_samples", "max_eval_samples", "max_predict_samples")
         check_at_least(self, 1, "preprocessing_num_workers", "early_stopping_patience", "global_batch_size")
         check_at_least(self, 0, "average_checkpoints", "r_drop_alpha", "shuffle_buffer_size")
+        if not 0 <= self.distillation_alpha <= 1:
+            raise ValueError(f"`distillation_alpha` must be from 0 to 1, got {self.distillation_alpha}.")
         if self.max_minutes is not None and not self.max_minutes > 0:
             raise ValueError(f"`max_minutes` must be above 0, got {self.max_minutes}.")
 

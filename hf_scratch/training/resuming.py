@@ -51,7 +51,8 @@ NOTED_ARGUMENTS = {
     "dataloader_drop_last": OTHER_ORDER,
     **dict.fromkeys(("lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps"), OTHER_RATE),
     **dict.fromkeys(("num_train_epochs", "max_steps"), OTHER_RATE),
-    **dict.fromkeys(("max_grad_norm", "label_smoothing_factor", "neftune_noise_alpha", "r_drop_alpha"), NEW_VALUE),
+    **dict.fromkeys(("max_grad_norm", "label_smoothing_factor", "neftune_noise_alpha"), NEW_VALUE),
+    **dict.fromkeys(("r_drop_alpha", "distillation_alpha"), NEW_VALUE),
     **dict.fromkeys(("learning_rate", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon"), STAYS),
 }
 

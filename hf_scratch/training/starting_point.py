@@ -1,12 +1,14 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""The model that a training starts with: loaded, or new."""
+"""The models of a training: the one it starts with, loaded or new, and the teachers."""
 
+from collections.abc import Sequence
 from typing import Any
 
+import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..data.texts import end_id
-from ..loading import check_fits, load_checkpoint
+from ..loading import check_fits, load_checkpoint, load_tokenizer
 from ..tokenization import target_size
 from .arguments import ModelArguments
 from .checkpoints import check_same_weights
@@ -50,6 +52,48 @@ def choose_model(
     if checkpoint is not None:
         check_same_weights(model, checkpoint)
     return model
+
+
+def load_teachers(
+    auto_class: Any,
+    paths: Sequence[str],
+    model_args: ModelArguments,
+    tokenizer: PreTrainedTokenizerBase,
+    longest: int,
+) -> list[PreTrainedModel]:
+    """Load the models that a training learns from, in float32.
+
+    Args:
+        auto_class: the Auto class that loads them.
+        paths: folders or Hub ids.
+        model_args: the script's arguments.
+        tokenizer: the training's.
+        longest: the longest row of the training, in tokens.
+
+    Raises:
+        UserError: see `load_checkpoint`.
+        ValueError: a teacher has another vocabulary, or fewer positions than the longest row.
+    """
+    teachers = []
+    for path in paths:
+        teacher = load_checkpoint(auto_class, path, cache_dir=model_args.cache_dir, dtype=torch.float32)
+        if _vocabularies(load_tokenizer(path, cache_dir=model_args.cache_dir)) != _vocabularies(tokenizer):
+            raise ValueError(
+                f"`teacher_models`: {path} has another vocabulary than this training. Set `tokenizer_name` to the "
+                "teacher's tokenizer; all teachers must have the same."
+            )
+        positions = getattr(teacher.config, "max_position_embeddings", None)
+        if positions is not None and positions < longest:
+            raise ValueError(
+                f"`teacher_models`: {path} has {positions} positions (`max_position_embeddings`), but rows may have "
+                f"{longest} tokens. Choose another teacher, or shorter rows."
+            )
+        teachers.append(teacher)
+    return teachers
+
+
+def _vocabularies(tokenizer: PreTrainedTokenizerBase) -> list[dict[str, int]]:
+    return [each.get_vocab() for each in (tokenizer, getattr(tokenizer, "target_tokenizer", tokenizer))]
 
 
 def make_model(

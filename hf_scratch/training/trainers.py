@@ -3,6 +3,7 @@
 
 import copy
 import math
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -10,7 +11,7 @@ import datasets
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, RandomSampler
-from transformers import Seq2SeqTrainer, Trainer
+from transformers import PreTrainedModel, Seq2SeqTrainer, Trainer
 from transformers.trainer_pt_utils import LengthGroupedSampler
 from transformers.trainer_utils import seed_worker
 
@@ -22,6 +23,7 @@ from ..data.sampling import (
     TokenBudgetBatchSampler,
     UpdateBatchSampler,
 )
+from ..models.loss import Teacher
 from .arguments import data_seed
 from .callbacks import TrainingTime
 from .resuming import show_sampler
@@ -33,7 +35,7 @@ class ScratchTrainerMixin(StreamingTrainerMixin, ShardedTrainerMixin):
     """What both of our trainers add to transformers' trainers.
 
     - A training step computes no logits (`skip_logits`), smooths labels in the model, and adds R-Drop if
-      `r_drop_alpha` is above 0.
+      `r_drop_alpha` is above 0. With `teacher_models`, part of the loss is the cross-entropy with their predictions.
     - An update sees the same rows on any number of processes, also at the end of an epoch, where stock trainers fill
       up the processes' last batches with other rows. `train_sampling_strategy="batch_rebalance"`, `dispatch_batches`,
       `split_batches` and iterable datasets other than a `RowStream` are stock.
@@ -43,34 +45,60 @@ class ScratchTrainerMixin(StreamingTrainerMixin, ShardedTrainerMixin):
       config, and Seq2SeqTrainer's evaluation fills in every default of the generation config.
     """
 
-    def __init__(self, *args, r_drop_alpha: float = 0.0, **kwargs):
+    def __init__(
+        self,
+        *args,
+        r_drop_alpha: float = 0.0,
+        teacher_models: Sequence[PreTrainedModel] = (),
+        distillation_alpha: float = 0.5,
+        **kwargs,
+    ):
         if not r_drop_alpha >= 0:
             raise ValueError(f"`r_drop_alpha` must be 0 or more, got {r_drop_alpha}.")
+        if not 0 <= distillation_alpha <= 1:
+            raise ValueError(f"`distillation_alpha` must be from 0 to 1, got {distillation_alpha}.")
         model = kwargs.get("model", args[0] if args else None)
         use_cache = getattr(getattr(model, "config", None), "use_cache", None)
         super().__init__(*args, **kwargs)
         if use_cache is not None:
             self.model.config.use_cache = use_cache
         self.r_drop_alpha = r_drop_alpha
+        self.distillation_alpha = distillation_alpha if teacher_models else 0.0
+        self.teacher_models = [teacher.to(self.args.device).eval().requires_grad_(False) for teacher in teacher_models]
         self.label_smoother = None
         self.add_callback(TrainingTime())
 
     def _argument_facts(self) -> dict[str, int | float | str | None]:
-        return {**super()._argument_facts(), "r_drop_alpha": self.r_drop_alpha}
+        own = {"r_drop_alpha": self.r_drop_alpha, "distillation_alpha": self.distillation_alpha}
+        return {**super()._argument_facts(), **own}
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         inputs = {**inputs, "use_cache": False}  # with a cache, packed texts would see each other
         if torch.is_tensor(num_items_in_batch):
             num_items_in_batch = num_items_in_batch.long()  # FSDP2 would round a float to bfloat16
         if model.training:
+            teachers = self._ask_teachers(inputs) if self.distillation_alpha else []
             if self.r_drop_alpha:
+                teachers = [Teacher(torch.cat([states, states]), head) for states, head in teachers]
                 inputs = {name: torch.cat([x, x]) if torch.is_tensor(x) else x for name, x in inputs.items()}
                 num_items_in_batch = num_items_in_batch and 2 * num_items_in_batch
             inputs |= {"skip_logits": True, "label_smoothing": self.args.label_smoothing_factor}
             inputs["r_drop_alpha"] = self.r_drop_alpha
+            inputs |= {"teachers": teachers, "distillation_alpha": self.distillation_alpha}
         elif self.accelerator.num_processes > 1:
             num_items_in_batch = None  # each batch counts by its own mean, as on one process
         return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+
+    @torch.no_grad()
+    def _ask_teachers(self, inputs: dict[str, Any]) -> list[Teacher]:
+        """What the teachers predict for a batch, with their heads still to be applied."""
+        inputs = {name: x for name, x in inputs.items() if name not in ("labels", "shift_labels")}
+        teachers = []
+        for teacher in self.teacher_models:
+            with self.accelerator.autocast():
+                states = teacher.base_model(**inputs, return_dict=True).last_hidden_state
+            teachers.append(Teacher(states, teacher.get_output_embeddings()))
+        return teachers
 
     def make_batch_sampler(self) -> UpdateBatchSampler | None:
         """Make the sampler of the training set, or None where Trainer's own is used.
@@ -181,6 +209,9 @@ class LanguageModelTrainer(ScratchTrainerMixin, Trainer):
     Args:
         r_drop_alpha: weight of R-Drop's divergence in the loss (Liang et al. 2021). Above 0, an update sees each row
             twice.
+        teacher_models: models of the same inputs and vocabulary, whose mean prediction is learnt as well (Hinton et
+            al. 2015). They are not trained. Default: none.
+        distillation_alpha: the share of that in the loss, from 0 to 1. The labels have the rest.
         decay_all_parameters: apply weight decay to biases and LayerNorms too, as torch's AdamW does by itself.
             Default: as stock, without them.
         decay_embeddings: apply weight decay to token and position embeddings, as stock. gpt-playground does not.
@@ -207,7 +238,7 @@ class TranslationTrainer(ScratchTrainerMixin, Seq2SeqTrainer):
     """Seq2SeqTrainer for ScratchTransformer.
 
     Args:
-        r_drop_alpha: as for LanguageModelTrainer.
+        r_drop_alpha, teacher_models, distillation_alpha: as for LanguageModelTrainer.
         max_tokens_per_update: at most this many tokens in an update, of all processes together, counted on the pairs'
             longer side with padding. It replaces `per_device_train_batch_size`, and needs a column "length" in the
             training set. The steps of gradient accumulation follow from `max_tokens_per_batch`, if that is given;

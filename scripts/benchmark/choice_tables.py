@@ -1,5 +1,5 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""The choices that choices.py compares, with the table and the picture of its runs."""
+"""The choices that choices.py compares, with the tables and the picture of its runs."""
 
 from pathlib import Path
 from statistics import mean, variance
@@ -14,6 +14,7 @@ from hf_scratch.reporting.records import Record
 from hf_scratch.reporting.tables import format_table
 
 BASE = "base"
+Choices = dict[str, tuple[str, str]]
 # for each name: what differs from the base, and the flags that say so
 CHOICES = {
     BASE: ("the recipe: norm before, label smoothing 0.1, warm-up, sinusoids, tied, dropout 0.3", ""),
@@ -30,47 +31,63 @@ CHOICES = {
     "dropout_01": ("dropout 0.1, as in the paper", "--config_overrides dropout=0.1"),
     "separate_vocabularies": ("a vocabulary for each language", "--tokenizer_kind separate"),
 }
-COLUMNS = (
-    ("validation loss", "validation", "loss"),
-    ("validation BLEU", "validation", "bleu"),
-    ("test BLEU", "test", "bleu"),
-)
+TEACHER = "model_cards/scratch-transformer-multi30k-en-de"
+# what may make the translator better, in the same form
+LEVERS = {
+    "teacher": (
+        "distilled from the published translator, of the same size",
+        f"--teacher_models {TEACHER} --tokenizer_name {TEACHER}",
+    ),
+    "r_drop": ("R-Drop from the start", "--r_drop_alpha 5"),
+    "bpe_dropout": ("BPE-dropout", "--bpe_dropout 0.1"),
+    "weight_decay": ("weight decay", "--weight_decay 0.1"),
+    "vocab_4000": ("4,000 tokens", "--vocab_size 4000"),
+    "vocab_2000": ("2,000 tokens", "--vocab_size 2000"),
+    "deeper": (
+        "6 + 6 layers, 112 wide",
+        "--config_overrides encoder_layers=6,decoder_layers=6,d_model=112,encoder_ffn_dim=224,decoder_ffn_dim=224",
+    ),
+}
+# for each metric of the validation set (nothing is chosen by the test set): its title, its unit, and digits
+METRICS = {"loss": ("validation loss", "nats per token", 3), "bleu": ("validation BLEU", "cased, 13a", 1)}
 
 
-def format_choices(records: dict[str, Record]) -> str:
+def format_choices(records: dict[str, Record], choices: Choices = CHOICES) -> str:
     """The table of the choices that have runs, and a line that says what its numbers are.
 
     Args:
         records: by `name_seed1`.
+        choices: those of the table.
     """
-    runs = _by_choice(records)
+    runs = group_by_choice(records, choices)
     if BASE not in runs:
         return "Not measured yet."
-    spreads = {column: _spread(runs, column) for column in COLUMNS}
+    spreads = {metric: _spread(group_by_choice(records, CHOICES | LEVERS), metric) for metric in METRICS}
     rows = []
     for name, seeds in runs.items():
         cells = []
-        for column in COLUMNS:
-            values, base = _values(seeds, column), _values(runs[BASE], column)
-            difference, digits = mean(values) - mean(base), 3 if column[2] == "loss" else 1
-            error = spreads[column] * (1 / len(values) + 1 / len(base)) ** 0.5
+        for metric, (_, _, digits) in METRICS.items():
+            values, base = _values(seeds, metric), _values(runs[BASE], metric)
+            difference = mean(values) - mean(base)
+            error = spreads[metric] * (1 / len(values) + 1 / len(base)) ** 0.5
             text = f"{mean(values):.{digits}f}"
             if name != BASE:
                 text += f" ({difference:+.{digits}f}{'' if abs(difference) > 2 * error else ', within the spread'})"
             cells.append(text)
-        what, flags = CHOICES[name]
+        what, flags = (CHOICES | LEVERS)[name]
         rows.append([what, f"`{flags}`" if flags else "", *cells, len(seeds)])
-    table = format_table(["choice", "flag", *(column[0] for column in COLUMNS), "seeds"], rows)
-    record = next(iter(runs[BASE]))
-    deviations = ", ".join(
-        f"{spreads[column]:.{3 if column[2] == 'loss' else 2}f} for {column[0]}" for column in COLUMNS
+    table = format_table(["choice", "flag", *(title for title, _, _ in METRICS.values()), "seeds"], rows)
+    record = runs[BASE][0]
+    deviations = " and ".join(
+        f"{spreads[metric]:.{digits + 1}f} for {title}" for metric, (title, _, digits) in METRICS.items()
     )
     precision = "bfloat16" if "--bf16 true" in record["command"] else "float32"
     return (
         f"{table}\n\nMeans over the seeds, {record['updates']:,} updates ({record['epochs']:.1f} epochs) each, in "
-        f"{precision}. In brackets: the difference from the first row. Two seeds of one choice differ by a standard "
+        f"{precision}. In brackets: the difference from the first row. Seeds of one choice differ by a standard "
         f"deviation of {deviations}, over all choices with two seeds; a difference of less than two standard errors "
-        "is within the spread. BLEU is cased (13a): greedy on the validation set, with 5 beams on the test set."
+        "is within the spread. Losses are in nats per token, without label smoothing; BLEU is cased (13a), of greedy "
+        "translations. Both are of the validation set."
     )
 
 
@@ -81,14 +98,14 @@ def plot_choices(records: dict[str, Record], path: Path) -> None:
         records: by `name_seed1`.
         path: the picture's file.
     """
-    runs = _by_choice(records)
+    runs = group_by_choice(records, CHOICES | LEVERS)
     figure, axes = plt.subplots(1, 2, figsize=(10, 1.2 + 0.34 * len(runs)), sharey=True, layout="constrained")
-    for axis, column, unit in zip(axes, COLUMNS, ("nats per token", "cased, 13a"), strict=False):
+    for axis, (metric, (title, unit, _)) in zip(axes, METRICS.items(), strict=True):
         for i, (name, seeds) in enumerate(runs.items()):
-            values = _values(seeds, column)
+            values = _values(seeds, metric)
             axis.plot(values, [i] * len(values), "o-", color="black" if name == BASE else "tab:blue")
-        axis.axvline(mean(_values(runs[BASE], column)), color="black", linewidth=1, linestyle=":")
-        axis.set_xlabel(f"{column[0]} [{unit}]")
+        axis.axvline(mean(_values(runs[BASE], metric)), color="black", linewidth=1, linestyle=":")
+        axis.set_xlabel(f"{title} [{unit}]")
         axis.grid(alpha=0.3)
     axes[0].set_yticks(range(len(runs)), list(runs))
     axes[0].set_ylabel("choice")
@@ -98,19 +115,18 @@ def plot_choices(records: dict[str, Record], path: Path) -> None:
     plt.close(figure)
 
 
-def _by_choice(records: dict[str, Record]) -> dict[str, list[Record]]:
-    runs = {
-        name: [record for key, record in records.items() if key.rpartition("_seed")[0] == name] for name in CHOICES
-    }
+def group_by_choice(records: dict[str, Record], choices: Choices) -> dict[str, list[Record]]:
+    """The runs of the base and of each choice that has some."""
+    names = dict.fromkeys([BASE, *choices])
+    runs = {name: [record for key, record in records.items() if key.rpartition("_seed")[0] == name] for name in names}
     return {name: seeds for name, seeds in runs.items() if seeds}
 
 
-def _values(runs: list[Record], column: tuple[str, str, str]) -> list[float]:
-    _, split, metric = column
-    return [run["metrics"][split][metric] for run in runs]
+def _values(runs: list[Record], metric: str) -> list[float]:
+    return [run["metrics"]["validation"][metric] for run in runs]
 
 
-def _spread(runs: dict[str, list[Record]], column: tuple[str, str, str]) -> float:
+def _spread(runs: dict[str, list[Record]], metric: str) -> float:
     """The standard deviation between seeds of the same choice, over all choices; infinite if each has one seed."""
-    variances = [variance(_values(seeds, column)) for seeds in runs.values() if len(seeds) > 1]
+    variances = [variance(_values(seeds, metric)) for seeds in runs.values() if len(seeds) > 1]
     return mean(variances) ** 0.5 if variances else float("inf")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Train the translator with one of the articles' choices changed at a time, with several seeds, and compare.
+"""Train the translator with one thing changed at a time, with several seeds: the articles' choices, and levers.
 
 python scripts/benchmark/choices.py --data folder/of/multi30k [--only base,post_norm] [--seeds 1,2] [--write true]
 
@@ -15,7 +15,7 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from choice_tables import CHOICES, format_choices, plot_choices
+from choice_tables import CHOICES, LEVERS, format_choices, plot_choices
 from tables import CHOICE_RESULTS, ROOT, update_readmes
 
 from hf_scratch.errors import UserError, command, preparation
@@ -29,7 +29,7 @@ class ChoiceArguments:
 
     data: str = field(metadata={"help": "Multi30k: a Hub id or a folder."})
     output_dir: str = field(default="runs/choices", metadata={"help": "Folder of the runs."})
-    only: str | None = field(default=None, metadata={"help": f"Some choices: {', '.join(CHOICES)}."})
+    only: str | None = field(default=None, metadata={"help": f"Some of {', '.join(CHOICES | LEVERS)}."})
     seeds: str = field(default="1,2", metadata={"help": "Seeds of each choice."})
     flags: str = field(default="", metadata={"help": "Flags for all runs: '--bf16 true --use_cpu true'."})
     write: bool = field(default=False, metadata={"help": "Keep the records in results/choices; picture and table."})
@@ -44,7 +44,7 @@ def train(name: str, seed: str, args: ChoiceArguments) -> None:
     script = [sys.executable, str(ROOT / "scripts" / "train_translation.py")]
     script += [str(ROOT / "scripts" / "recipes" / "multi30k_choices.yaml")]
     script += ["--dataset_name", args.data, "--output_dir", str(folder), "--seed", seed]
-    script += ["--resume_from_checkpoint", "auto", *shlex.split(CHOICES[name][1]), *shlex.split(args.flags)]
+    script += ["--resume_from_checkpoint", "auto", *shlex.split((CHOICES | LEVERS)[name][1]), *shlex.split(args.flags)]
     if subprocess.run(script).returncode:
         raise UserError(f"The training of {folder} has failed: see its messages above.")
 
@@ -53,9 +53,9 @@ def train(name: str, seed: str, args: ChoiceArguments) -> None:
 def main() -> None:
     with preparation():
         (args,), _ = parse_arguments(ChoiceArguments)
-        names = args.only.split(",") if args.only else list(CHOICES)
-        if unknown := [name for name in names if name not in CHOICES]:
-            raise UserError(f"`only` is {args.only!r}, but {unknown[0]} is none of {', '.join(CHOICES)}.")
+        names = args.only.split(",") if args.only else list(CHOICES | LEVERS)
+        if unknown := [name for name in names if name not in CHOICES | LEVERS]:
+            raise UserError(f"`only` is {args.only!r}, but {unknown[0]} is none of {', '.join(CHOICES | LEVERS)}.")
         seeds = args.seeds.split(",")
         if not all(seed.isdecimal() for seed in seeds):
             raise UserError(f"`seeds` is {args.seeds!r}: give numbers and commas, e.g. 1,2.")
@@ -71,7 +71,7 @@ def main() -> None:
         plot_choices(records, CHOICE_RESULTS / "choices.png")
         update_readmes(write=True)
     plot_choices(records, Path(args.output_dir) / "choices.png")
-    print(format_choices(records))
+    print(f"{format_choices(records)}\n\n{format_choices(records, LEVERS)}")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from choice_tables import format_choices
+from choice_tables import LEVERS, format_choices
 
 from hf_scratch.reporting.records import read_records
 from hf_scratch.reporting.tables import format_table, update_blocks
@@ -44,6 +44,7 @@ def update_readmes(write: bool) -> list[bool | None]:
     reports = read_reports()
     blocks = {"benchmark": format_benchmark(reports), "growth": format_all_growth(reports)}
     blocks["scale"] = format_all_scale(read_reports(SCALE_RESULTS))
+    blocks["levers"] = format_choices(read_records(CHOICE_RESULTS), LEVERS)
     blocks["options"] = format_all_options(read_reports(OPTION_RESULTS))
     return [
         update_blocks(FOLDER / "README.md", blocks, write),
