@@ -1,0 +1,76 @@
+#!/usr/bin/env python
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""Hold a share of the training data out, as a second set to choose by, so that nothing is tuned to one set alone.
+
+python scripts/hold_out.py --dataset_name bentrevett/multi30k --column en --output_dir HELD_OUT
+python scripts/train_translation.py multi30k_tiny --dataset_name HELD_OUT --output_dir OUT
+
+The new folder has the rest as its training data, the old validation data, and what is held out as its test data,
+which a training scores at the end. A row's place follows from a hash of one column: equal texts stay together, and
+neither the order of the rows nor other rows matter.
+"""
+
+import hashlib
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hf_scratch.data.loading import load_splits
+from hf_scratch.errors import UserError, command, preparation
+from hf_scratch.training.parsing import parse_arguments
+
+
+@dataclass
+class HoldOutArguments:
+    """The options of hold_out.py."""
+
+    dataset_name: str = field(metadata={"help": "A Hub id, or a folder with the layout of one."})
+    column: str = field(metadata={"help": "The column whose text decides: en, or text."})
+    output_dir: str = field(metadata={"help": "A new folder for train.jsonl, validation.jsonl and test.jsonl."})
+    share: float = field(default=0.1, metadata={"help": "Share of the training rows to hold out, about."})
+    cache_dir: str | None = field(default=None, metadata={"help": "Folder for downloads."})
+
+    def __post_init__(self):
+        if not 0 < self.share < 1:
+            raise ValueError(f"`share` must be above 0 and below 1, got {self.share}.")
+
+
+def is_held_out(text: str, share: float) -> bool:
+    """Whether a text is among the `share` of all texts that are held out."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]) < share * 2**64
+
+
+@command
+@preparation()
+def main() -> None:
+    (args,), _ = parse_arguments(HoldOutArguments)
+    output_dir = Path(args.output_dir)
+    if output_dir.exists():
+        raise UserError(f"`output_dir` ({output_dir}) exists. Choose a new folder.")
+    splits = load_splits(args.dataset_name, cache_dir=args.cache_dir)
+    if "train" not in splits:
+        raise UserError(f"`dataset_name` ({args.dataset_name}) has no training data.")
+    rows = splits["train"]
+    if args.column not in rows.column_names:
+        raise UserError(f"`column` is {args.column!r}, but the columns are {', '.join(rows.column_names)}.")
+    held_out = [is_held_out(str(text), args.share) for text in rows[args.column]]
+    parts = {
+        "train": rows.select([i for i, is_out in enumerate(held_out) if not is_out]),
+        "validation": splits.get("validation"),
+        "test": rows.select([i for i, is_out in enumerate(held_out) if is_out]),
+    }
+    if not (len(parts["train"]) and len(parts["test"])):
+        raise UserError(f"`share` is {args.share}, of {len(rows):,} rows: one of the two parts would be empty.")
+    output_dir.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=output_dir.parent) as folder:
+        whole = Path(folder, output_dir.name)
+        whole.mkdir()
+        for name, part in parts.items():
+            if part is not None:
+                part.to_json(whole / f"{name}.jsonl", force_ascii=False)
+        whole.rename(output_dir)
+    print(", ".join(f"{name}: {len(part):,} rows" for name, part in parts.items() if part is not None))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""A part of the training data that is held out by a hash of its texts."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from conftest import ROOT
+
+ROWS = [{"en": f"sentence {i % 150}", "de": f"Satz {i}"} for i in range(200)]  # 50 sources occur twice
+
+
+def run(*flags, check=True) -> subprocess.CompletedProcess:
+    command = [sys.executable, str(ROOT / "scripts" / "hold_out.py"), *map(str, flags)]
+    process = subprocess.run(command, capture_output=True, text=True)
+    assert not check or process.returncode == 0, process.stderr
+    return process
+
+
+def write(folder, rows):
+    folder.mkdir()
+    for name, part in {"train": rows, "validation": ROWS[:3], "test": ROWS[:5]}.items():
+        text = "".join(json.dumps(row) + "\n" for row in part)
+        (folder / f"{name}.jsonl").write_text(text, encoding="utf-8")
+    return folder
+
+
+def read(path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_the_same_texts_are_held_out_in_any_order(tmp_path):
+    parts = []
+    for name, rows in {"a": ROWS, "b": [*ROWS[::-1], {"en": "another", "de": "ein anderer"}]}.items():
+        out = tmp_path / f"{name}_out"
+        printed = run("--dataset_name", write(tmp_path / name, rows), "--column", "en", "--output_dir", out).stdout
+        train, held_out = read(out / "train.jsonl"), read(out / "test.jsonl")
+        assert printed.strip() == f"train: {len(train)} rows, validation: 3 rows, test: {len(held_out)} rows"
+        assert sorted(row["de"] for row in [*train, *held_out]) == sorted(row["de"] for row in rows)
+        assert not {row["en"] for row in train} & {row["en"] for row in held_out}
+        assert read(out / "validation.jsonl") == ROWS[:3]
+        parts.append({row["en"] for row in held_out} - {"another"})
+    assert parts[0] == parts[1]
+    assert 0.02 < len(parts[0]) / 150 < 0.2
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--column", "fr"], "`column` is 'fr', but the columns are en, de."),
+        (["--column", "en", "--share", 1], "`share` must be above 0 and below 1, got 1.0."),
+        (["--column", "en", "--share", 1e-9], "one of the two parts would be empty"),
+        (["--column", "en", "--output_dir", "."], "`output_dir` (.) exists. Choose a new folder."),
+    ],
+)
+def test_bad_input_is_named_and_leaves_nothing(tmp_path, flags, message):
+    data = write(tmp_path / "data", ROWS)
+    process = run("--dataset_name", data, "--output_dir", tmp_path / "out", *flags, check=False)
+    assert process.returncode == 2
+    assert message in process.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
