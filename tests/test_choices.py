@@ -31,10 +31,11 @@ def test_a_difference_is_compared_with_the_spread_between_seeds():
     assert "deviation of 0.1000 for validation loss" in rows[-1]
 
 
-def test_without_runs_of_the_base_there_is_no_table():
+def test_without_runs_to_compare_there_is_no_table():
     from choice_tables import format_choices
 
     assert format_choices({"gelu_seed1": record(2.0)}) == "Not measured yet."
+    assert format_choices({"base_seed1": record(2.0)}) == "Not measured yet."
 
 
 def test_levers_have_a_table_of_their_own():
@@ -49,7 +50,8 @@ def test_a_single_seed_has_no_spread_to_compare_with():
     from choice_tables import format_choices
 
     rows = format_choices({"base_seed1": record(2.0), "gelu_seed1": record(3.0)}).splitlines()
-    assert "+1.000, within the spread" in rows[3]
+    assert "| 3.000 (+1.000) |" in rows[3]
+    assert "No choice has two seeds yet" in rows[-1]
 
 
 @pytest.mark.parametrize(
@@ -72,4 +74,4 @@ def test_finished_runs_are_not_trained_again(tmp_path):
     process = subprocess.run(command, capture_output=True, text=True)
     assert process.returncode == 0, process.stderr
     assert (tmp_path / "choices.png").stat().st_size > 0
-    assert "validation loss" in process.stdout
+    assert "Not measured yet." in process.stdout

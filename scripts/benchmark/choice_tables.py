@@ -1,6 +1,7 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 """The choices that choices.py compares, with the tables and the picture of its runs."""
 
+import math
 from pathlib import Path
 from statistics import mean, variance
 
@@ -53,14 +54,14 @@ METRICS = {"loss": ("validation loss", "nats per token", 3), "bleu": ("validatio
 
 
 def format_choices(records: dict[str, Record], choices: Choices = CHOICES) -> str:
-    """The table of the choices that have runs, and a line that says what its numbers are.
+    """The table of the choices that have runs, and a paragraph that says what its numbers are.
 
     Args:
         records: by `name_seed1`.
         choices: those of the table.
     """
     runs = group_by_choice(records, choices)
-    if BASE not in runs:
+    if BASE not in runs or len(runs) == 1:
         return "Not measured yet."
     spreads = {metric: _spread(group_by_choice(records, CHOICES | LEVERS), metric) for metric in METRICS}
     rows = []
@@ -70,24 +71,28 @@ def format_choices(records: dict[str, Record], choices: Choices = CHOICES) -> st
             values, base = _values(seeds, metric), _values(runs[BASE], metric)
             difference = mean(values) - mean(base)
             error = spreads[metric] * (1 / len(values) + 1 / len(base)) ** 0.5
-            text = f"{mean(values):.{digits}f}"
+            text, verdict = f"{mean(values):.{digits}f}", ", within the spread" if abs(difference) <= 2 * error else ""
             if name != BASE:
-                text += f" ({difference:+.{digits}f}{'' if abs(difference) > 2 * error else ', within the spread'})"
+                text += f" ({difference:+.{digits}f}{verdict if math.isfinite(error) else ''})"
             cells.append(text)
         what, flags = (CHOICES | LEVERS)[name]
         rows.append([what, f"`{flags}`" if flags else "", *cells, len(seeds)])
     table = format_table(["choice", "flag", *(title for title, _, _ in METRICS.values()), "seeds"], rows)
     record = runs[BASE][0]
-    deviations = " and ".join(
-        f"{spreads[metric]:.{digits + 1}f} for {title}" for metric, (title, _, digits) in METRICS.items()
-    )
+    spread = "No choice has two seeds yet, so no difference can be told from the spread between seeds. "
+    if all(map(math.isfinite, spreads.values())):
+        deviations = " and ".join(
+            f"{spreads[metric]:.{digits + 1}f} for {title}" for metric, (title, _, digits) in METRICS.items()
+        )
+        spread = (
+            f"Seeds of one choice differ by a standard deviation of {deviations}, over all choices with two seeds; a "
+            "difference of less than two standard errors is within the spread. "
+        )
     precision = "bfloat16" if "--bf16 true" in record["command"] else "float32"
     return (
         f"{table}\n\nMeans over the seeds, {record['updates']:,} updates ({record['epochs']:.1f} epochs) each, in "
-        f"{precision}. In brackets: the difference from the first row. Seeds of one choice differ by a standard "
-        f"deviation of {deviations}, over all choices with two seeds; a difference of less than two standard errors "
-        "is within the spread. Losses are in nats per token, without label smoothing; BLEU is cased (13a), of greedy "
-        "translations. Both are of the validation set."
+        f"{precision}. In brackets: the difference from the first row. {spread}Losses are in nats per token, without "
+        "label smoothing; BLEU is cased (13a), of greedy translations. Both are of the validation set."
     )
 
 
@@ -129,4 +134,4 @@ def _values(runs: list[Record], metric: str) -> list[float]:
 def _spread(runs: dict[str, list[Record]], metric: str) -> float:
     """The standard deviation between seeds of the same choice, over all choices; infinite if each has one seed."""
     variances = [variance(_values(seeds, metric)) for seeds in runs.values() if len(seeds) > 1]
-    return mean(variances) ** 0.5 if variances else float("inf")
+    return mean(variances) ** 0.5 if variances else math.inf
