@@ -116,4 +116,6 @@ def describe(error: BaseException) -> str:
     message = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, OSError) and error.filename is not None and error.strerror is not None:
         message = f"{error.strerror}: {error.filename}"
+        if isinstance(error, FileExistsError) and os.path.isfile(error.filename):
+            message = f"{error.filename} is a file, where a folder is needed. Choose another folder."
     return message if len(message) <= LONGEST_MESSAGE else message[: LONGEST_MESSAGE - 4] + " ..."

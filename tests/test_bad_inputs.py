@@ -172,6 +172,7 @@ TABLE = [
         TRANSLATE + "--teacher_models {bad}/translator --tokenizer_name {bad}/other",
         "translator has another vocabulary",
     ),
+    (WRITE + "--teacher_models ./nothing", "`teacher_models`: './nothing' is not a folder."),
     (WRITE + "--teacher_models {bad}/translator", "which AutoModelForCausalLM does not load"),
     (WRITE + "--distillation_alpha 2", "`distillation_alpha` must be from 0 to 1, got 2.0"),
     (MODEL_OF_GPT2 + "--teacher_models x", "`teacher_models` is an option of train_language_model.py alone"),

@@ -85,3 +85,11 @@ def test_a_configs_error_is_what_its_check_said(fields, message):
 
 def test_a_long_message_of_a_library_is_cut():
     assert len(describe(ValueError("x " * 2000))) <= 600
+
+
+def test_a_file_in_the_place_of_a_folder_is_named(tmp_path):
+    path = tmp_path / "README.md"
+    path.touch()
+    with pytest.raises(FileExistsError) as raised:
+        path.mkdir(exist_ok=True)
+    assert describe(raised.value) == f"{path} is a file, where a folder is needed. Choose another folder."

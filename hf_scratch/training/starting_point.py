@@ -8,6 +8,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..data.texts import end_id
+from ..errors import UserError, describe
 from ..loading import check_fits, load_checkpoint, load_tokenizer
 from ..tokenization import target_size
 from .arguments import ModelArguments
@@ -71,13 +72,17 @@ def load_teachers(
         longest: the longest row of the training, in tokens.
 
     Raises:
-        UserError: see `load_checkpoint`.
+        UserError: see `load_checkpoint` and `load_tokenizer`.
         ValueError: a teacher has another vocabulary, or fewer positions than the longest row.
     """
     teachers = []
     for path in paths:
-        teacher = load_checkpoint(auto_class, path, cache_dir=model_args.cache_dir, dtype=torch.float32)
-        if _vocabularies(load_tokenizer(path, cache_dir=model_args.cache_dir)) != _vocabularies(tokenizer):
+        try:
+            teacher = load_checkpoint(auto_class, path, cache_dir=model_args.cache_dir, dtype=torch.float32)
+            own = load_tokenizer(path, cache_dir=model_args.cache_dir)
+        except (UserError, OSError) as error:
+            raise UserError(f"`teacher_models`: {describe(error)}") from error
+        if _vocabularies(own) != _vocabularies(tokenizer):
             raise ValueError(
                 f"`teacher_models`: {path} has another vocabulary than this training. Set `tokenizer_name` to the "
                 "teacher's tokenizer; all teachers must have the same."
