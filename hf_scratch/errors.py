@@ -57,18 +57,24 @@ def preparation() -> Generator[None]:
 def command(main: Callable) -> Callable:
     """Decorate a script's `main`, so that a user's error is printed on stderr and ends it with status 2.
 
+    Of several processes, each leaves the process group at the end.
+
     See `exit_with` for what several processes print.
     """
 
     @functools.wraps(main)
     def run(*args, **kwargs):
         try:
-            return main(*args, **kwargs)
+            result = main(*args, **kwargs)
         except (UserError, OSError) as error:
             is_users = isinstance(error, UserError) or error.filename is not None
             if not is_users or os.environ.get("HF_SCRATCH_TRACE") == "1":
                 raise
             exit_with(describe(error))
+        distributed = sys.modules.get("torch.distributed")
+        if distributed is not None and distributed.is_available() and distributed.is_initialized():
+            distributed.destroy_process_group()  # a thread of it that is left may abort the process at its end
+        return result
 
     return run
 

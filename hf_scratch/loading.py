@@ -14,7 +14,7 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from .errors import UserError
+from .errors import UserError, describe
 from .manifest import MANIFEST, DamagedFolderError, check_manifest
 from .tokenization import target_size
 
@@ -96,11 +96,17 @@ def load_checkpoint(model_class, path: str | Path, **kwargs) -> PreTrainedModel:
         kwargs: passed to `from_pretrained`.
 
     Raises:
-        UserError: `model_class` does not load this kind of model, the weights have other shapes than the config says,
-            or see `find_model`.
+        UserError: there is no such folder and the Hub gives no such model, `model_class` does not load this kind of
+            model, the weights have other shapes than the config says, or see `find_model`.
     """
     found = find_model(path)
-    config = AutoConfig.from_pretrained(found, cache_dir=kwargs.get("cache_dir"))
+    try:
+        config = AutoConfig.from_pretrained(found, cache_dir=kwargs.get("cache_dir"))
+    except OSError as error:
+        if os.path.isdir(found):
+            raise
+        reason = describe(error).partition(". ")[0]
+        raise UserError(f"{found!r} is no folder here, and could not be had from the Hub: {reason}.") from error
     if type(config) not in model_class._model_mapping:
         raise UserError(
             f"{found!r} holds a {config.model_type!r} model, which {model_class.__name__} does not load. Translation "

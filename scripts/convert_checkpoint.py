@@ -114,6 +114,8 @@ def run(args: ConversionArguments) -> PreTrainedModel | Path:
         raise ValueError(f"`target` is {args.target!r}; it must be one of {', '.join(TARGETS)}.")
     if args.quantization is not None and args.target not in ENGINES:
         raise ValueError(f"`quantization` is {args.quantization!r}, but only {' and '.join(ENGINES)} take one.")
+    if args.hyperparameters is not None and args.source not in PRESETS:
+        raise ValueError("`hyperparameters` are those of an article's model: give them with its `--source` alone.")
     check_output_dir(args.output_dir)
     if args.source in PRESETS:
         hyperparameters = parse_pairs(args.hyperparameters, "hyperparameters")

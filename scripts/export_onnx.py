@@ -7,6 +7,7 @@ python scripts/run_onnx.py OUT "Once upon a time"
 """
 
 import importlib.util
+import logging
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -52,6 +53,7 @@ def export(model, output_dir: Path, quantization: str) -> None:
     """
     from transformers import exporters
 
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # its warnings concern functions that no model here calls
     quantizer = None
     if quantization == "int8":
         quantizer = exporters.OnnxRuntimeQuantizer(exporters.OnnxRuntimeDynamicConfig())

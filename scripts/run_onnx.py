@@ -63,5 +63,9 @@ if __name__ == "__main__":
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     prompt = tokenizer.encode(sys.argv[2]).ids
+    if len(prompt) > config["max_position_embeddings"]:
+        sys.exit(
+            f"The text has {len(prompt)} tokens, but the model has {config['max_position_embeddings']} positions."
+        )
     new = generate(load(folder), config, prompt, max_new_tokens=100)
     print(tokenizer.decode(new if (folder / "encoder").is_dir() else prompt + new))

@@ -98,7 +98,7 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
     args.remove_unused_columns = False  # the collator reads what the model does not
     if is_masked:
         collator = MaskingCollator(tokenizer, mlm_probability=data_args.mlm_probability)
-    teachers = load_teachers(AutoModelForCausalLM, data_args.teacher_models, model_args, tokenizer, block_size)
+    teachers = load_teachers(AutoModelForCausalLM, data_args.teacher_models, model, model_args, tokenizer, block_size)
     trainer = LanguageModelTrainer(
         model=model,
         args=args,

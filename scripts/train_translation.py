@@ -124,7 +124,9 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
     train_dataset = data.train_rows
     if data_args.bpe_dropout:
         train_dataset = PairsWithBPEDropout(pairs["train"], train_dataset, tokenizer, data_args.bpe_dropout, *limits)
-    teachers = load_teachers(AutoModelForSeq2SeqLM, data_args.teacher_models, model_args, tokenizer, max(limits))
+    teachers = load_teachers(
+        AutoModelForSeq2SeqLM, data_args.teacher_models, model, model_args, tokenizer, max(limits)
+    )
     trainer = TranslationTrainer(
         model=model,
         args=args,

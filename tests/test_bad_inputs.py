@@ -172,8 +172,16 @@ TABLE = [
         TRANSLATE + "--teacher_models {bad}/translator --tokenizer_name {bad}/other",
         "translator has another vocabulary",
     ),
+    (WRITE + "--teacher_models nothing", "`teacher_models`: 'nothing' is no folder here, and could not be had"),
+    (
+        WRITE + "--tokenizer_name {bad}/gpt --teacher_models {bad}/gpt --mlm_probability 0.2 "
+        "--config_overrides is_causal=false",
+        "gpt has `is_causal` True, and the model that learns has not",
+    ),
+    (CONVERT + "gpt --output_dir {bad}/new --target gpt2 --hyperparameters n_layer=6", "`hyperparameters` are those"),
     (WRITE + "--teacher_models ./nothing", "`teacher_models`: './nothing' is not a folder."),
     (WRITE + "--teacher_models {bad}/translator", "which AutoModelForCausalLM does not load"),
+    (WRITE + "--distillation_alpha 0.7", "`distillation_alpha` is 0.7, but there are no `teacher_models`"),
     (WRITE + "--distillation_alpha 2", "`distillation_alpha` must be from 0 to 1, got 2.0"),
     (MODEL_OF_GPT2 + "--teacher_models x", "`teacher_models` is an option of train_language_model.py alone"),
     (TRANSLATE + "--num_beams 0", "`num_beams` must be 1 or more, got 0"),

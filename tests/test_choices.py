@@ -66,6 +66,16 @@ def test_a_wrong_option_is_refused_before_any_training(tmp_path, flags, message)
     assert not (tmp_path / "runs").exists()
 
 
+def test_a_run_with_other_flags_is_not_taken_for_this_one(tmp_path):
+    run = tmp_path / "gelu_seed7" / "run.json"
+    run.parent.mkdir()
+    run.write_text(json.dumps(record(1.5)))
+    command = [*COMMAND, "--data", "nowhere", "--only", "gelu", "--seeds", "7", "--output_dir", str(tmp_path)]
+    process = subprocess.run(command, capture_output=True, text=True)
+    assert process.returncode == 2
+    assert "is of a run without --config_overrides activation_function=gelu" in process.stderr
+
+
 def test_finished_runs_are_not_trained_again(tmp_path):
     run = tmp_path / "base_seed7" / "run.json"
     run.parent.mkdir()

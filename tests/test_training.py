@@ -204,7 +204,7 @@ def test_what_cannot_be_averaged_is_named(make_trainer, tmp_path, caplog):
     trainer = make_trainer(max_steps=2, save_strategy="steps", save_steps=1)
     trainer.train()
     assert evaluate_and_select_weights(trainer, 9)["weights"] in ("trained", "averaged over 2 checkpoints")
-    assert "There are 2 checkpoints to average, not 9." in caplog.text
+    assert "Checkpoints to average: 2, not 9." in caplog.text
     for folder in last_checkpoints(trainer.args.output_dir, 2):
         Path(folder, "manifest.json").write_text('{"files": {}}')
         Path(folder, "model.safetensors").unlink()

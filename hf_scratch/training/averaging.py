@@ -158,7 +158,7 @@ def evaluate_and_select_weights(trainer: Trainer, num_checkpoints: int) -> dict:
     )
     folders = [os.path.join(output_dir, name) for name in names if all(name in other for _, other in others)]
     if len(folders) < num_checkpoints:
-        logger.warning(f"There are {len(folders)} checkpoints to average, not {num_checkpoints}.")
+        logger.warning(f"Checkpoints to average: {len(folders)}, not {num_checkpoints}.")
     if len(folders) < 2:
         return {**trained, "weights": "trained"}
     model: Any = trainer.model  # None only before the training

@@ -58,6 +58,7 @@ def choose_model(
 def load_teachers(
     auto_class: Any,
     paths: Sequence[str],
+    model: PreTrainedModel,
     model_args: ModelArguments,
     tokenizer: PreTrainedTokenizerBase,
     longest: int,
@@ -67,13 +68,15 @@ def load_teachers(
     Args:
         auto_class: the Auto class that loads them.
         paths: folders or Hub ids.
+        model: the model that learns.
         model_args: the script's arguments.
         tokenizer: the training's.
         longest: the longest row of the training, in tokens.
 
     Raises:
         UserError: see `load_checkpoint` and `load_tokenizer`.
-        ValueError: a teacher has another vocabulary, or fewer positions than the longest row.
+        ValueError: a teacher has another vocabulary, fewer positions than the longest row, or another attention: one
+            that sees later tokens has nothing to predict.
     """
     teachers = []
     for path in paths:
@@ -82,6 +85,11 @@ def load_teachers(
             own = load_tokenizer(path, cache_dir=model_args.cache_dir)
         except (UserError, OSError) as error:
             raise UserError(f"`teacher_models`: {describe(error)}") from error
+        if (teaches := getattr(teacher.config, "is_causal", True)) != getattr(model.config, "is_causal", True):
+            raise ValueError(
+                f"`teacher_models`: {path} has `is_causal` {teaches}, and the model that learns has not: one of them "
+                "sees later tokens, and the other does not. Choose another teacher."
+            )
         if _vocabularies(own) != _vocabularies(tokenizer):
             raise ValueError(
                 f"`teacher_models`: {path} has another vocabulary than this training. Set `tokenizer_name` to the "

@@ -3,6 +3,7 @@
 
 import copy
 import math
+import os
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -70,7 +71,8 @@ class ScratchTrainerMixin(StreamingTrainerMixin, ShardedTrainerMixin):
 
     def _argument_facts(self) -> dict[str, int | float | str | None]:
         own = {"r_drop_alpha": self.r_drop_alpha, "distillation_alpha": self.distillation_alpha}
-        return {**super()._argument_facts(), **own}
+        teachers = [os.path.basename(os.path.normpath(teacher.name_or_path)) for teacher in self.teacher_models]
+        return {**super()._argument_facts(), **own, "teacher_models": " ".join(teachers)}
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         inputs = {**inputs, "use_cache": False}  # with a cache, packed texts would see each other

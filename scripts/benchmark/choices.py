@@ -15,11 +15,11 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from choice_tables import CHOICES, LEVERS, format_choices, plot_choices
+from choice_tables import CHOICES, LEVERS, TEACHER, format_choices, plot_choices
 from tables import CHOICE_RESULTS, ROOT, update_readmes
 
 from hf_scratch.errors import UserError, command, preparation
-from hf_scratch.reporting.records import read_record, read_records, write_record
+from hf_scratch.reporting.records import hide_folders, read_record, read_records, write_record
 from hf_scratch.training.parsing import parse_arguments
 
 
@@ -38,13 +38,21 @@ class ChoiceArguments:
 def train(name: str, seed: str, args: ChoiceArguments) -> None:
     """Run the training of a choice with a seed, unless its record is there."""
     folder = Path(args.output_dir) / f"{name}_seed{seed}"
-    if (folder / "run.json").exists() or (CHOICE_RESULTS / f"{folder.name}.json").exists():
-        return
+    flags = [*shlex.split((CHOICES | LEVERS)[name][1].replace(TEACHER, str(ROOT / TEACHER))), *shlex.split(args.flags)]
+    for path in (folder / "run.json", CHOICE_RESULTS / f"{folder.name}.json"):
+        if path.exists():
+            trained = shlex.split(read_record(path)["command"])
+            if missing := [flag for flag in flags if hide_folders(flag) not in trained]:
+                raise UserError(
+                    f"{path} is of a run without {' '.join(missing)}, so it cannot be compared. Choose another "
+                    "`output_dir`, or remove the run."
+                )
+            return
     print(f"{folder}", file=sys.stderr)
     script = [sys.executable, str(ROOT / "scripts" / "train_translation.py")]
     script += [str(ROOT / "scripts" / "recipes" / "multi30k_choices.yaml")]
     script += ["--dataset_name", args.data, "--output_dir", str(folder), "--seed", seed]
-    script += ["--resume_from_checkpoint", "auto", *shlex.split((CHOICES | LEVERS)[name][1]), *shlex.split(args.flags)]
+    script += ["--resume_from_checkpoint", "auto", *flags]
     if subprocess.run(script).returncode:
         raise UserError(f"The training of {folder} has failed: see its messages above.")
 
@@ -53,10 +61,10 @@ def train(name: str, seed: str, args: ChoiceArguments) -> None:
 def main() -> None:
     with preparation():
         (args,), _ = parse_arguments(ChoiceArguments)
-        names = args.only.split(",") if args.only else list(CHOICES | LEVERS)
+        names = args.only.replace(" ", "").split(",") if args.only else list(CHOICES | LEVERS)
         if unknown := [name for name in names if name not in CHOICES | LEVERS]:
             raise UserError(f"`only` is {args.only!r}, but {unknown[0]} is none of {', '.join(CHOICES | LEVERS)}.")
-        seeds = args.seeds.split(",")
+        seeds = args.seeds.replace(" ", "").split(",")
         if not all(seed.isdecimal() for seed in seeds):
             raise UserError(f"`seeds` is {args.seeds!r}: give numbers and commas, e.g. 1,2.")
     for seed in seeds:
@@ -64,6 +72,9 @@ def main() -> None:
             train(name, seed, args)
     runs = {path.parent.name: read_record(path) for path in Path(args.output_dir).glob("*_seed*/run.json")}
     records = read_records(CHOICE_RESULTS) | runs
+    if len({record["updates"] for record in records.values()}) > 1:
+        counts = ", ".join(f"{name} {record['updates']:,}" for name, record in records.items())
+        raise UserError(f"Runs of unequal length cannot be compared; their updates are: {counts}.")
     if args.write:
         CHOICE_RESULTS.mkdir(exist_ok=True)
         for name, record in runs.items():

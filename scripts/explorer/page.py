@@ -30,7 +30,7 @@ CSS = """
 .table :is(th, td) { border: none !important; padding: 5px 18px 5px 0;
     text-align: left; vertical-align: top; white-space: nowrap }
 .table tr { border: none !important; border-bottom: 1px solid var(--border-color-primary) !important }
-.table td.words { white-space: normal; min-width: 9em }
+.table td.words { white-space: normal; min-width: 9em; overflow-wrap: anywhere }
 .table code { white-space: pre; font-size: 12px }
 .table td.number { text-align: right; font-variant-numeric: tabular-nums }
 .dark .tokens :is(.token, .legend-item) { color: white !important }
