@@ -28,7 +28,7 @@ _TEMPLATE = """---
 {what} {origin} with hf_scratch, recipe `{recipe}`, data `{data}`.
 
 ```python
-import hf_scratch
+import hf_scratch  # or trust_remote_code=True without it
 {usage}
 ```
 
@@ -145,7 +145,9 @@ def write_translation_card(
     record = build_record(trainer, data_args, recipe, metrics, validation.get("weights", "trained"), cut)
     notes = ""
     if test:
-        signatures = ", ".join(f"`{value}`" for key, value in test.items() if key.endswith("_signature"))
+        in_order = [f"{key}_signature" for split, key, *_ in _TRANSLATION_METRICS if split == "test"]
+        keys = dict.fromkeys([*in_order, *(key for key in test if key.endswith("_signature"))])
+        signatures = ", ".join(f"`{test[key]}`" for key in keys if key in test)
         search = f"beam search with {data_args.num_beams} beams and length penalty {data_args.length_penalty}"
         search = "greedy search" if data_args.num_beams == 1 else search
         notes = f"The test set's {test['sentences']} texts by {search}. Signatures of the scores:\n{signatures}."
@@ -276,12 +278,14 @@ def _write(
     table = format_table(["metric", "value", "on"], [[label, value, split] for label, _, value, split in results])
     if record.get("stopped") == IN_WARMUP:
         logger.warning(f"The training was {_describe_early_end(record)}. Raise `max_minutes` or lower `warmup_steps`.")
+    teachers = [f"`{hide_folders(teacher.name_or_path)}`" for teacher in getattr(trainer, "teacher_models", [])]
+    taught = f", with {' and '.join(teachers)} as its teacher{'s' * (len(teachers) > 1)}" if teachers else ""
     card = _TEMPLATE.format(
         front_matter=data.to_yaml().strip(),
         name=name,
         recipe=record["recipe"] or "none",
         data=record["data"],
-        origin=f"Trained further from `{base}`" if base else "Trained from scratch",
+        origin=(f"Trained further from `{base}`" if base else "Trained from scratch") + taught,
         results=f"{table}\n\n{notes}" if results else "There were no validation or test data.",
         training=format_training(record),
         command=record["command"],
