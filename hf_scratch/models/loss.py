@@ -79,23 +79,20 @@ def linear_cross_entropy(
     Raises:
         ValueError: `r_drop_alpha` with an odd number of rows.
     """
-    teachers = [Teacher(*teacher) for teacher in teachers] if distillation_alpha else []
+    teachers = teachers if distillation_alpha else ()
+    labels, states = labels.to(hidden_states.device), [hidden_states, *(each for each, _ in teachers)]
     if r_drop_alpha:
         if len(labels) % 2:
             raise ValueError(f"`r_drop_alpha` needs each row twice, but the batch has {len(labels)} rows.")
         # place a token's two predictions side by side
-        hidden_states, labels, *states = (
-            tensor.unflatten(0, (2, -1)).movedim(0, 2)
-            for tensor in (hidden_states, labels, *(teacher.hidden_states for teacher in teachers))
-        )
-        teachers = [Teacher(*each) for each in zip(states, (teacher.lm_head for teacher in teachers), strict=True)]
-    hidden_states, labels = hidden_states.flatten(0, -2), labels.flatten().to(hidden_states.device)
-    teachers = [Teacher(states.flatten(0, -2), head) for states, head in teachers]
+        labels, *states = (tensor.unflatten(0, (2, -1)).movedim(0, 2) for tensor in (labels, *states))
+    labels, states = labels.flatten(), [tensor.flatten(0, -2) for tensor in states]
     kept = labels != -100
     num_items = kept.sum() if num_items_in_batch is None else num_items_in_batch
     if labels.device.type == "cpu" and not is_transformed(labels):  # an accelerator would have to synchronise
-        hidden_states, labels = hidden_states[kept], labels[kept]
-        teachers = [Teacher(states[kept], head) for states, head in teachers]
+        labels, *states = (tensor[kept] for tensor in (labels, *states))
+    hidden_states, *taught = states
+    teachers = [Teacher(each, head) for each, (_, head) in zip(taught, teachers, strict=True)]
     arguments = (labels, label_smoothing, num_items, r_drop_alpha, teachers, distillation_alpha)
     linear: Any = lm_head
     if is_sharded(lm_head, nn.Linear) and not is_torchdynamo_compiling():
