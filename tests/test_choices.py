@@ -66,22 +66,23 @@ def test_a_wrong_option_is_refused_before_any_training(tmp_path, flags, message)
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_run_with_other_flags_is_not_taken_for_this_one(tmp_path):
-    run = tmp_path / "gelu_seed7" / "run.json"
+def command_with_run(tmp_path, name) -> subprocess.CompletedProcess:
+    """The command for a choice with seed 7, in a folder that has such a run, without any flag."""
+    run = tmp_path / f"{name}_seed7" / "run.json"
     run.parent.mkdir()
     run.write_text(json.dumps(record(1.5)))
-    command = [*COMMAND, "--data", "nowhere", "--only", "gelu", "--seeds", "7", "--output_dir", str(tmp_path)]
-    process = subprocess.run(command, capture_output=True, text=True)
+    command = [*COMMAND, "--data", "nowhere", "--only", name, "--seeds", "7", "--output_dir", str(tmp_path)]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def test_a_run_with_other_flags_is_not_taken_for_this_one(tmp_path):
+    process = command_with_run(tmp_path, "gelu")
     assert process.returncode == 2
     assert "is of a run without --config_overrides activation_function=gelu" in process.stderr
 
 
 def test_finished_runs_are_not_trained_again(tmp_path):
-    run = tmp_path / "base_seed7" / "run.json"
-    run.parent.mkdir()
-    run.write_text(json.dumps(record(1.5)))
-    command = [*COMMAND, "--data", "nowhere", "--only", "base", "--seeds", "7", "--output_dir", str(tmp_path)]
-    process = subprocess.run(command, capture_output=True, text=True)
+    process = command_with_run(tmp_path, "base")
     assert process.returncode == 0, process.stderr
     assert (tmp_path / "choices.png").stat().st_size > 0
     assert "Not measured yet." in process.stdout

@@ -77,6 +77,16 @@ def test_it_is_the_cross_entropy_of_all_logits(
         assert_same(hidden_states, nn.Linear(width, vocab_size, bias=bias), labels, smoothing, num_items)
 
 
+def make_repeated_problem(plain_head, shape, vocab_size, seed):
+    """Hidden states, a head and labels, whose second half repeats the first, as R-Drop needs it."""
+    torch.manual_seed(seed)
+    hidden_states = torch.randn(2 * shape[0], shape[1], 3, requires_grad=True)
+    head = nn.Linear(3, vocab_size) if plain_head else nn.Sequential(nn.Linear(3, 3), nn.Linear(3, vocab_size))
+    labels = torch.randint(0, vocab_size, shape).masked_fill(torch.rand(shape) < 0.3, -100)
+    labels[0, 0] = vocab_size - 1
+    return hidden_states, head, torch.cat([labels, labels])
+
+
 @pytest.mark.parametrize("plain_head", [True, False])
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(
@@ -88,12 +98,7 @@ def test_it_is_the_cross_entropy_of_all_logits(
     seed=st.integers(0, 99),
 )
 def test_r_drop_adds_the_divergence_of_both_halves(plain_head, shape, vocab_size, alpha, smoothing, num_items, seed):
-    torch.manual_seed(seed)
-    hidden_states = torch.randn(2 * shape[0], shape[1], 3, requires_grad=True)
-    head = nn.Linear(3, vocab_size) if plain_head else nn.Sequential(nn.Linear(3, 3), nn.Linear(3, vocab_size))
-    labels = torch.randint(0, vocab_size, shape).masked_fill(torch.rand(shape) < 0.3, -100)
-    labels[0, 0] = vocab_size - 1
-    labels = torch.cat([labels, labels])
+    hidden_states, head, labels = make_repeated_problem(plain_head, shape, vocab_size, seed)
     leaves = [hidden_states, *head.parameters()]
     expected = with_r_drop(hidden_states, head, labels, alpha, smoothing, num_items)
     loss = linear_cross_entropy(hidden_states, head, labels, smoothing, num_items, r_drop_alpha=alpha)
@@ -116,12 +121,7 @@ def test_r_drop_adds_the_divergence_of_both_halves(plain_head, shape, vocab_size
 def test_distillation_is_the_cross_entropy_against_the_teachers_mean(
     plain_head, shape, vocab_size, count, alpha, smoothing, r_drop_alpha, seed
 ):
-    torch.manual_seed(seed)
-    hidden_states = torch.randn(2 * shape[0], shape[1], 3, requires_grad=True)
-    head = nn.Linear(3, vocab_size) if plain_head else nn.Sequential(nn.Linear(3, 3), nn.Linear(3, vocab_size))
-    labels = torch.randint(0, vocab_size, shape).masked_fill(torch.rand(shape) < 0.3, -100)
-    labels[0, 0] = vocab_size - 1
-    labels = torch.cat([labels, labels])
+    hidden_states, head, labels = make_repeated_problem(plain_head, shape, vocab_size, seed)
     teachers = [(torch.randn(*labels.shape, width), nn.Linear(width, vocab_size)) for width in range(2, 2 + count)]
     predicted = torch.stack([teacher(states).softmax(-1) for states, teacher in teachers]).mean(0).detach()
     taught = -(predicted * head(hidden_states).log_softmax(-1)).sum(-1)[labels != -100].mean()

@@ -3,7 +3,7 @@
 
 `IncrementalDecoder` computes the same as the models' `forward`, with less work. One product gives queries, keys and
 values. Keys and values are written into buffers that are never copied. The beams of a sentence share one copy of its
-prompt and of its source.
+prompt and of its source. The kernels and the number of threads are found by timing.
 """
 
 from collections.abc import Iterator

@@ -3,7 +3,7 @@
 
 torch multiplies float32 by MKL, which reaches half of the speed of some CPUs. The same torch carries oneDNN, and MKL
 itself may read a transposed weight faster. No kernel wins for all shapes on all machines, so each shape is timed once
-per process.
+per process and number of threads.
 """
 
 import math

@@ -173,9 +173,9 @@ def read_records(folder: Path) -> dict[str, Record]:
     return {path.stem: read_record(path) for path in sorted(folder.glob("*.json"))}
 
 
-def public_name(dataset: str) -> str:
-    """A data set's Hub id as it is; of a path only the last part."""
-    return os.path.basename(os.path.normpath(dataset)) if os.path.exists(dataset) else dataset
+def public_name(name: str) -> str:
+    """A Hub id as it is; of a path only the last part."""
+    return os.path.basename(os.path.normpath(name)) if os.path.exists(name) else name
 
 
 def hide_folders(word: str) -> str:

@@ -211,7 +211,7 @@ class DataArguments:
         check_at_least(self, 0, "average_checkpoints", "r_drop_alpha", "shuffle_buffer_size")
         if not 0 <= self.distillation_alpha <= 1:
             raise ValueError(f"`distillation_alpha` must be from 0 to 1, got {self.distillation_alpha}.")
-        if self.distillation_alpha != 0.5 and not self.teacher_models:
+        if self.distillation_alpha != type(self).distillation_alpha and not self.teacher_models:
             raise ValueError(f"`distillation_alpha` is {self.distillation_alpha}, but there are no `teacher_models`.")
         if self.max_minutes is not None and not self.max_minutes > 0:
             raise ValueError(f"`max_minutes` must be above 0, got {self.max_minutes}.")

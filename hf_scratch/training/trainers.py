@@ -3,7 +3,6 @@
 
 import copy
 import math
-import os
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -25,6 +24,7 @@ from ..data.sampling import (
     UpdateBatchSampler,
 )
 from ..models.loss import Teacher
+from ..reporting.records import public_name
 from .arguments import data_seed
 from .callbacks import TrainingTime
 from .resuming import show_sampler
@@ -71,7 +71,7 @@ class ScratchTrainerMixin(StreamingTrainerMixin, ShardedTrainerMixin):
 
     def _argument_facts(self) -> dict[str, int | float | str | None]:
         own = {"r_drop_alpha": self.r_drop_alpha, "distillation_alpha": self.distillation_alpha}
-        teachers = [os.path.basename(os.path.normpath(teacher.name_or_path)) for teacher in self.teacher_models]
+        teachers = [public_name(teacher.name_or_path) for teacher in self.teacher_models]
         return {**super()._argument_facts(), **own, "teacher_models": " ".join(teachers)}
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):

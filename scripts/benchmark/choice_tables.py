@@ -1,15 +1,8 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""The choices that choices.py compares, with the tables and the picture of its runs."""
+"""The choices that choices.py compares, with the tables of its runs."""
 
 import math
-from pathlib import Path
 from statistics import mean, variance
-
-import matplotlib
-
-matplotlib.use("Agg")
-
-import matplotlib.pyplot as plt
 
 from hf_scratch.reporting.records import Record
 from hf_scratch.reporting.tables import format_table
@@ -49,6 +42,7 @@ LEVERS = {
         "--config_overrides encoder_layers=6,decoder_layers=6,d_model=112,encoder_ffn_dim=224,decoder_ffn_dim=224",
     ),
 }
+RUNS = CHOICES | LEVERS
 # for each metric of the validation set (nothing is chosen by the test set): its title, its unit, and digits
 METRICS = {"loss": ("validation loss", "nats per token", 3), "bleu": ("validation BLEU", "cased, 13a", 1)}
 
@@ -63,19 +57,18 @@ def format_choices(records: dict[str, Record], choices: Choices = CHOICES) -> st
     runs = group_by_choice(records, choices)
     if BASE not in runs or len(runs) == 1:
         return "Not measured yet."
-    spreads = {metric: _spread(group_by_choice(records, CHOICES | LEVERS), metric) for metric in METRICS}
+    spreads = {metric: _spread(group_by_choice(records, RUNS), metric) for metric in METRICS}
     rows = []
     for name, seeds in runs.items():
         cells = []
         for metric, (_, _, digits) in METRICS.items():
-            values, base = _values(seeds, metric), _values(runs[BASE], metric)
+            values, base = metric_values(seeds, metric), metric_values(runs[BASE], metric)
             difference = mean(values) - mean(base)
             error = spreads[metric] * (1 / len(values) + 1 / len(base)) ** 0.5
-            text, verdict = f"{mean(values):.{digits}f}", ", within the spread" if abs(difference) <= 2 * error else ""
-            if name != BASE:
-                text += f" ({difference:+.{digits}f}{verdict if math.isfinite(error) else ''})"
-            cells.append(text)
-        what, flags = (CHOICES | LEVERS)[name]
+            verdict = ", within the spread" if math.isfinite(error) and abs(difference) <= 2 * error else ""
+            text = f"{mean(values):.{digits}f}"
+            cells.append(text if name == BASE else f"{text} ({difference:+.{digits}f}{verdict})")
+        what, flags = RUNS[name]
         rows.append([what, f"`{flags}`" if flags else "", *cells, len(seeds)])
     table = format_table(["choice", "flag", *(title for title, _, _ in METRICS.values()), "seeds"], rows)
     record = runs[BASE][0]
@@ -96,30 +89,6 @@ def format_choices(records: dict[str, Record], choices: Choices = CHOICES) -> st
     )
 
 
-def plot_choices(records: dict[str, Record], path: Path) -> None:
-    """Draw each run's validation loss and BLEU as a point, one line per choice.
-
-    Args:
-        records: by `name_seed1`.
-        path: the picture's file.
-    """
-    runs = group_by_choice(records, CHOICES | LEVERS)
-    figure, axes = plt.subplots(1, 2, figsize=(10, 1.2 + 0.34 * len(runs)), sharey=True, layout="constrained")
-    for axis, (metric, (title, unit, _)) in zip(axes, METRICS.items(), strict=True):
-        for i, (name, seeds) in enumerate(runs.items()):
-            values = _values(seeds, metric)
-            axis.plot(values, [i] * len(values), "o-", color="black" if name == BASE else "tab:blue")
-        axis.axvline(mean(_values(runs[BASE], metric)), color="black", linewidth=1, linestyle=":")
-        axis.set_xlabel(f"{title} [{unit}]")
-        axis.grid(alpha=0.3)
-    axes[0].set_yticks(range(len(runs)), list(runs))
-    axes[0].set_ylabel("choice")
-    axes[0].invert_yaxis()
-    figure.suptitle("each point: one seed; dotted: the mean of the unchanged recipe", fontsize=10, x=0.01, ha="left")
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
-
-
 def group_by_choice(records: dict[str, Record], choices: Choices) -> dict[str, list[Record]]:
     """The runs of the base and of each choice that has some."""
     names = dict.fromkeys([BASE, *choices])
@@ -127,11 +96,12 @@ def group_by_choice(records: dict[str, Record], choices: Choices) -> dict[str, l
     return {name: seeds for name, seeds in runs.items() if seeds}
 
 
-def _values(runs: list[Record], metric: str) -> list[float]:
+def metric_values(runs: list[Record], metric: str) -> list[float]:
+    """Each run's value of a metric of the validation set."""
     return [run["metrics"]["validation"][metric] for run in runs]
 
 
 def _spread(runs: dict[str, list[Record]], metric: str) -> float:
     """The standard deviation between seeds of the same choice, over all choices; infinite if each has one seed."""
-    variances = [variance(_values(seeds, metric)) for seeds in runs.values() if len(seeds) > 1]
+    variances = [variance(metric_values(seeds, metric)) for seeds in runs.values() if len(seeds) > 1]
     return mean(variances) ** 0.5 if variances else math.inf

@@ -15,7 +15,8 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from choice_tables import CHOICES, LEVERS, TEACHER, format_choices, plot_choices
+from choice_tables import LEVERS, RUNS, TEACHER, format_choices
+from plots import plot_choices
 from tables import CHOICE_RESULTS, ROOT, update_readmes
 
 from hf_scratch.errors import UserError, command, preparation
@@ -29,7 +30,7 @@ class ChoiceArguments:
 
     data: str = field(metadata={"help": "Multi30k: a Hub id or a folder."})
     output_dir: str = field(default="runs/choices", metadata={"help": "Folder of the runs."})
-    only: str | None = field(default=None, metadata={"help": f"Some of {', '.join(CHOICES | LEVERS)}."})
+    only: str | None = field(default=None, metadata={"help": f"Some of {', '.join(RUNS)}."})
     seeds: str = field(default="1,2", metadata={"help": "Seeds of each choice."})
     flags: str = field(default="", metadata={"help": "Flags for all runs: '--bf16 true --use_cpu true'."})
     write: bool = field(default=False, metadata={"help": "Keep the records in results/choices; picture and table."})
@@ -38,7 +39,7 @@ class ChoiceArguments:
 def train(name: str, seed: str, args: ChoiceArguments) -> None:
     """Run the training of a choice with a seed, unless its record is there."""
     folder = Path(args.output_dir) / f"{name}_seed{seed}"
-    flags = [*shlex.split((CHOICES | LEVERS)[name][1].replace(TEACHER, str(ROOT / TEACHER))), *shlex.split(args.flags)]
+    flags = [*shlex.split(RUNS[name][1].replace(TEACHER, str(ROOT / TEACHER))), *shlex.split(args.flags)]
     for path in (folder / "run.json", CHOICE_RESULTS / f"{folder.name}.json"):
         if path.exists():
             trained = shlex.split(read_record(path)["command"])
@@ -61,9 +62,9 @@ def train(name: str, seed: str, args: ChoiceArguments) -> None:
 def main() -> None:
     with preparation():
         (args,), _ = parse_arguments(ChoiceArguments)
-        names = args.only.replace(" ", "").split(",") if args.only else list(CHOICES | LEVERS)
-        if unknown := [name for name in names if name not in CHOICES | LEVERS]:
-            raise UserError(f"`only` is {args.only!r}, but {unknown[0]} is none of {', '.join(CHOICES | LEVERS)}.")
+        names = args.only.replace(" ", "").split(",") if args.only else list(RUNS)
+        if unknown := [name for name in names if name not in RUNS]:
+            raise UserError(f"`only` is {args.only!r}, but {unknown[0]} is none of {', '.join(RUNS)}.")
         seeds = args.seeds.replace(" ", "").split(",")
         if not all(seed.isdecimal() for seed in seeds):
             raise UserError(f"`seeds` is {args.seeds!r}: give numbers and commas, e.g. 1,2.")

@@ -3,6 +3,7 @@
 
 import itertools
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import matplotlib
@@ -10,7 +11,10 @@ import matplotlib
 matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
+from choice_tables import BASE, METRICS, RUNS, group_by_choice, metric_values
 from tables import share_of_target
+
+from hf_scratch.reporting.records import Record
 
 
 def plot_ratios(rows: list[dict[str, Any]], path: Path, longest: float = 2.5) -> None:
@@ -76,5 +80,29 @@ def plot_growth(points: list[dict[str, Any]], path: Path) -> None:
     axes[0, 0].set_ylabel("time [seconds per step]")
     axes[1, 0].set_ylabel("peak memory [MiB]")
     figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+
+
+def plot_choices(records: dict[str, Record], path: Path) -> None:
+    """Draw each run's validation loss and BLEU as a point, one line per choice.
+
+    Args:
+        records: by `name_seed1`.
+        path: the picture's file.
+    """
+    runs = group_by_choice(records, RUNS)
+    figure, axes = plt.subplots(1, 2, figsize=(10, 1.2 + 0.34 * len(runs)), sharey=True, layout="constrained")
+    for axis, (metric, (title, unit, _)) in zip(axes, METRICS.items(), strict=True):
+        for i, (name, seeds) in enumerate(runs.items()):
+            values = metric_values(seeds, metric)
+            axis.plot(values, [i] * len(values), "o-", color="black" if name == BASE else "tab:blue")
+        axis.axvline(mean(metric_values(runs[BASE], metric)), color="black", linewidth=1, linestyle=":")
+        axis.set_xlabel(f"{title} [{unit}]")
+        axis.grid(alpha=0.3)
+    axes[0].set_yticks(range(len(runs)), list(runs))
+    axes[0].set_ylabel("choice")
+    axes[0].invert_yaxis()
+    figure.suptitle("each point: one seed; dotted: the mean of the unchanged recipe", fontsize=10, x=0.01, ha="left")
     figure.savefig(path, dpi=120)
     plt.close(figure)
