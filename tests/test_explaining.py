@@ -118,7 +118,7 @@ def test_greedy_search_is_a_tree_with_one_branch():
     expected = loaded.model.generate(ids, do_sample=False, num_beams=1, max_new_tokens=8)[0]
     assert tree.sequences[0].tolist() == expected.tolist()
     assert [[candidate.outcome for candidate in step] for step in tree.steps] == [["kept"]] * (len(tree.steps) - 1) + [
-        ["ended"]
+        ["cut"]  # by `max_new_tokens`
     ]
     with torch.no_grad():
         logits = loaded.model(expected[None]).logits[0].log_softmax(-1)
@@ -302,6 +302,7 @@ def test_tokens_are_shown_with_their_spaces(translator, storyteller):
     assert translator.read(translator.encode("A dogs")[0], from_source=True)[-1] == "</s>"
     assert translator.read(translator.encode("A dog")[0])[:2] == ["·A", "·dog"]
     assert show_token("") == "·"
+    assert show_token("7\xa0km\u200b") == "7U+00A0kmU+200B"
 
 
 def test_what_cannot_be_shown_is_named(tmp_path, translator):

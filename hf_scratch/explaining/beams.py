@@ -23,9 +23,9 @@ class Candidate:
         parent: index of the beam among the step before's candidates; -1 at the first step.
         log_probability: of the token after its beam, in nats.
         score: sum of the log-probabilities of all tokens so far, in nats.
-        outcome: "kept", "dropped" or "ended".
-        final_score: of an ended candidate: `score` divided by length ** length_penalty.
-        place: of an ended candidate that `generate()` returned: its place among the results, from 0.
+        outcome: "kept", "dropped", "ended" (with an end token) or "cut" (at the longest length).
+        final_score: of an ended or cut candidate: `score` divided by length ** length_penalty.
+        place: of such a candidate that `generate()` returned: its place among the results, from 0.
     """
 
     token: int
@@ -153,7 +153,7 @@ def _fill_steps(tree: BeamTree, loaded: LoadedModel, observer: _BeamObserver, ca
             )
             # only the best `num_beams` candidates may end a beam; at the longest length, each of them does
             if rank < tree.num_beams and (token in ends or row in places):
-                candidate.outcome = "ended"
+                candidate.outcome = "ended" if token in ends else "cut"
                 candidate.final_score = float(score / (len(row) - start) ** tree.length_penalty)
                 candidate.place = places.get(row)
             new_scores[row] = score

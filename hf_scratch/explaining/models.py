@@ -110,5 +110,6 @@ def copy_to_observe(model: Any) -> Any:
 
 
 def show_token(text: str) -> str:
-    """A token's text on one line: "·" stands for a space, "↵" for the end of a line."""
-    return text.replace(" ", "·").replace("\n", "↵").replace("\t", "⇥") or "·"
+    """A token's text on one line: "·" stands for a space, "↵" for the end of a line, U+00A0 for a no-break space."""
+    text = text.replace(" ", "·").replace("\n", "↵").replace("\t", "⇥")
+    return "".join(char if char.isprintable() else f"U+{ord(char):04X}" for char in text) or "·"

@@ -29,9 +29,10 @@ BLOCK_COLORS = {
     "feed-forward": "#c3e3f0",
     "norm": "#f0f2b5",
 }
-OUTCOME_COLORS = {"kept": "#cfe2f5", "dropped": "#ffffff", "ended": "#c5e8c8"}
+OUTCOME_COLORS = {"kept": "#cfe2f5", "dropped": "#ffffff", "ended": "#c5e8c8", "cut": "#fbe3b5"}
 DARK = "#08519c"
 GRAY = "#767676"
+WIDEST = 24  # inches of a row of attention maps
 NEXT = "row t predicts token t + 1"
 
 
@@ -59,7 +60,7 @@ def draw_attention(
     key_label: str,
     selected: Sequence[int] | None = None,
 ) -> Figure:
-    """Draw one attention map per head, at most four in a row, with one scale from 0 to 1.
+    """Draw one attention map per head, with one scale from 0 to 1. A row has at most four, of many tokens two.
 
     Args:
         weights: (heads, queries, keys), of one layer and one sentence.
@@ -72,7 +73,7 @@ def draw_attention(
     """
     selected = range(weights.shape[0]) if selected is None else selected
     heads = len(selected)
-    columns = min(heads, 4)
+    columns = min(heads, 4, max(int(WIDEST / (0.24 * len(keys))), 2))
     rows = -(-heads // columns)
     size = (max(1.6 + 0.24 * len(keys) * columns, 5.5), 1.6 + (0.7 + 0.22 * len(queries)) * rows)
     figure, axes = _make_axes(rows, columns, size, title, sharex=True, sharey=True)
@@ -136,13 +137,14 @@ def draw_beam_tree(tree: BeamTree, title: str) -> Figure:
     for outcome, color in OUTCOME_COLORS.items():
         axis.scatter([], [], marker="s", s=70, color=color, edgecolors="#888888", label=outcome)
     axis.plot([], [], color=DARK, linewidth=2.2, label="best result")
-    figure.legend(loc="outside lower left", ncols=4, fontsize=8, frameon=False)
+    figure.legend(loc="outside lower left", ncols=5, fontsize=8, frameon=False)
     axis.set_xlim(-0.6, steps - 0.4)
     axis.set_ylim(rows - 0.4, -0.6)
     axis.set_xticks(range(steps), [str(i + 1) for i in range(steps)])
     axis.set_yticks(range(rows), [str(i + 1) for i in range(rows)])
     axis.set_xlabel(
-        "step: number of the new token. Below each token its score: the sum of log-probabilities [nats];\nif ended, "
+        "step: number of the new token. Below each token its score: the sum of log-probabilities [nats];\n"
+        "if ended, or cut at the longest length, "
         f"divided by length ^ {tree.length_penalty:g}, with the place among the results (#1 is the best)",
         fontsize=9,
         loc="left",

@@ -34,6 +34,8 @@ def plot_learning_curve(log_history: list[dict], output_dir: str, name: str = "l
         for key, points in series.items():
             if key in entry:
                 points.append((entry["step"], entry[key]))
+    if not series["loss"]:  # a run shorter than `logging_steps` has the mean of all its updates alone
+        series["loss"] = [(entry["step"], entry["train_loss"]) for entry in log_history if "train_loss" in entry]
     if series["eval_exact_match"] and not any(bleu for _, bleu in series["eval_bleu"]):
         series["eval_bleu"] = []
     figure = Figure(figsize=(7, 5.5), layout="constrained")
