@@ -41,6 +41,7 @@ from hf_scratch.training.trainers import LanguageModelTrainer
 
 logger = logging.getLogger("train_language_model")
 FIRST_WORDS = 6  # of a text that the card's examples continue
+FIRST_ROWS = 100  # among which they are looked for
 
 
 def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str | None):
@@ -155,13 +156,13 @@ def train(trainer: LanguageModelTrainer, texts: dict, questions: dict, data_args
 
 
 def continue_texts(model, tokenizer, texts: dict) -> list[tuple[str, str]]:
-    """Continue the first words of some texts of the test set, or else of the validation set."""
+    """Continue the first words, which all differ, of some texts of the test set, or else of the validation set."""
     rows = texts.get("test", texts.get("validation"))
     if rows is None:
         return []
+    beginnings = dict.fromkeys(" ".join(text.split()[:FIRST_WORDS]) for text in rows[:FIRST_ROWS]["text"])
     examples = []
-    for text in rows[:NUM_EXAMPLES]["text"]:
-        beginning = " ".join(text.split()[:FIRST_WORDS])
+    for beginning in list(beginnings)[:NUM_EXAMPLES]:
         with suppress(ValueError):  # it takes all positions of a small model
             examples.append((beginning, sample_text(model, tokenizer, beginning, max_new_tokens=40)))
     return examples

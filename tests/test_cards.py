@@ -60,9 +60,20 @@ def test_a_card_has_a_licence_and_five_examples(train, tmp_path, monkeypatch):
     for row, pair, translation in zip(rows, PAIRS, translations, strict=False):
         expected = [pair["en"], translation.replace("|", r"\|"), pair["de"]]
         assert row == f"| {' | '.join(' '.join(text.split()) for text in expected)} |"
-    files = {"validation_file": tmp_path / "texts.jsonl"}
-    train("train_language_model", "", config_overrides=TINY_GPT, **files, output_dir="runs/writer")
-    assert "The first texts of the validation set." in (tmp_path / "runs/writer/README.md").read_text(encoding="utf-8")
+
+
+def test_a_writers_examples_begin_differently_and_are_cut(train, tmp_path):
+    begun = "Once upon a time there was"
+    rows = [f"{begun} a dog.", f"{begun} a cat.", "word " * 3, "y" * 500, *(f"{i} is a number." for i in range(4))]
+    texts = write(tmp_path / "stories.jsonl", [{"text": row} for row in rows])
+    overrides = f"{TINY_GPT},max_position_embeddings=800"
+    folder = train("train_language_model", "writer", config_overrides=overrides, validation_file=texts)
+    text = (folder / "README.md").read_text(encoding="utf-8")
+    assert "Different beginnings of the validation set, drawn with seed 0." in text
+    rows = text.split("## Examples")[1].split("## Training")[0].strip().splitlines()[4:]
+    beginnings = [row.split("|")[1].strip() for row in rows]
+    assert beginnings == [begun, "word word word", "y" * 396 + " ...", "0 is a number.", "1 is a number."]
+    assert all(len(row) < 850 for row in rows)
 
 
 def test_a_summarizer_is_scored_with_rouge(train, tmp_path):

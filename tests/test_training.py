@@ -73,8 +73,16 @@ def test_a_token_budget_bounds_each_batch(make_trainer):
     batches = list(trainer.get_train_dataloader())
     assert sum(len(batch["input_ids"]) for batch in batches) == 4
     assert all(max(batch["input_ids"].numel(), batch["labels"].numel()) <= 12 for batch in batches)
-    trainer.train()
+    metrics = trainer.train().metrics
     assert trainer.state.global_step == 2 * len(batches)
+    assert metrics["train_samples_per_second"] * metrics["train_runtime"] == pytest.approx(2 * 4, rel=1e-3)
+
+
+def test_a_part_of_an_epoch_has_its_share_of_the_rows(make_trainer):
+    trainer = make_trainer(budget=12, max_steps=3, save_strategy="no")
+    metrics = trainer.train().metrics
+    rows = 3 * 4 / len(trainer.get_train_dataloader())
+    assert metrics["train_samples_per_second"] * metrics["train_runtime"] == pytest.approx(rows, rel=1e-3)
 
 
 @pytest.mark.parametrize("budget", [None, 20])
@@ -295,7 +303,7 @@ def test_the_card_states_what_was_done(make_trainer):
         task, source_lang, target_lang, num_beams, length_penalty = "translation", "en", "de", 4, 1.0
 
     test = {
-        "bleu": 12.345, "bleu_lc": 13.0, "bleu_moses": 14.0, "chrf": 30.0, "sentences": 9,
+        "bleu": 12.34512, "bleu_lc": 13.0, "bleu_moses": 14.0, "chrf": 30.0, "sentences": 9,
         "bleu_signature": "sig|case:mixed", "bleu_lc_signature": "sig|case:lc", "chrf_signature": "sig|chrf",
         "bleu_moses_signature": "sig|moses",
     }  # fmt: skip
@@ -311,13 +319,13 @@ def test_the_card_states_what_was_done(make_trainer):
     ):
         assert fact in text
     run = json.loads((Path(trainer.args.output_dir) / "run.json").read_text(encoding="utf-8"))
-    assert run["metrics"]["test"]["bleu"] == 12.345
+    assert run["metrics"]["test"]["bleu"] == 12.34512
     assert run["metrics"]["validation"] == {"bleu": 11.0}
     assert (run["updates"], run["parameters"]) == (2, trainer.model.num_parameters())
     assert run["seed"] == 7
     assert [entry["step"] for entry in run["log"] if "minutes" in entry] == [1, 2, 2]
     data = ModelCard(text).data
-    assert data.eval_results[1].metric_value == 12.345
+    assert data.eval_results[1].metric_value == 12.3451
     assert data.pipeline_tag == "translation"
 
 

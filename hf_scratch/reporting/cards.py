@@ -28,7 +28,7 @@ _TEMPLATE = """---
 {what} {origin} with hf_scratch, recipe `{recipe}`, data `{data}`.
 
 ```python
-import hf_scratch  # or trust_remote_code=True without it
+import hf_scratch  # without it: trust_remote_code=True in each call that loads something
 {usage}
 ```
 
@@ -48,7 +48,7 @@ import hf_scratch  # or trust_remote_code=True without it
 
 The code in this folder is under Apache 2.0. The data have their own licence.
 """
-NUM_EXAMPLES = 5
+NUM_EXAMPLES, LONGEST_EXAMPLE = 5, 400  # texts, characters
 
 # (split, key of the record's metrics, the Hub's name of the metric, label in the card, factor)
 _TRANSLATION_METRICS = (
@@ -156,7 +156,7 @@ def write_translation_card(
     does = "summarises texts" if is_summary else f"translates from `{source}` to `{target}`"
     folder = hide_folders(require_output_dir(trainer.args))
     texts = {
-        "examples": _format_examples(("source", "output", "reference"), examples, "the test set"),
+        "examples": _format_examples(("source", "output", "reference"), examples, "The first texts of the test set."),
         "what": f"A Transformer (Vaswani et al. 2017) that {does}.",
         "usage": "from transformers import pipeline\n\n"
         f'translator = pipeline("translation", model="{folder}")\ntranslator("...")',
@@ -208,8 +208,7 @@ def write_language_model_card(
         "examples": _format_examples(
             ("beginning", "continued"),
             examples,
-            "the test set" if test else "the validation set",
-            " Drawn with seed 0.",
+            f"Different beginnings of {'the test set' if test else 'the validation set'}, drawn with seed 0.",
         ),
         "what": "A GPT (Radford et al. 2018).",
         "usage": "from transformers import pipeline\n\n"
@@ -223,12 +222,19 @@ def write_language_model_card(
     _write(trainer, record, _LANGUAGE_MODEL_METRICS, ("text-generation", "Text generation"), ["en"], texts, notes)
 
 
-def _format_examples(header: tuple[str, ...], examples: Sequence[tuple], where: str, note: str = "") -> str:
+def _format_examples(header: tuple[str, ...], examples: Sequence[tuple], intro: str) -> str:
     """A section of the card; "" without examples."""
     if not examples:
         return ""
-    rows = [[" ".join(text.split()).replace("|", r"\|") for text in example] for example in examples[:NUM_EXAMPLES]]
-    return f"\n## Examples\n\nThe first texts of {where}.{note}\n\n{format_table(header, rows)}\n"
+    rows = [[_show_text(text) for text in example] for example in examples[:NUM_EXAMPLES]]
+    return f"\n## Examples\n\n{intro}\n\n{format_table(header, rows)}\n"
+
+
+def _show_text(text: str) -> str:
+    """A text for a cell of a table, at most `LONGEST_EXAMPLE` characters of it."""
+    text = " ".join(text.split())
+    text = text if len(text) <= LONGEST_EXAMPLE else text[: LONGEST_EXAMPLE - 4] + " ..."
+    return text.replace("|", r"\|")
 
 
 def _write(
@@ -270,7 +276,9 @@ def _write(
         model_name=name,
         language=languages or None,
         eval_results=[
-            EvalResult(task[0], record["data"], record["data"], kind, value, metric_name=label, dataset_split=split)
+            EvalResult(
+                task[0], record["data"], record["data"], kind, round(value, 4), metric_name=label, dataset_split=split
+            )
             for label, kind, value, split in results
         ],
         **({"base_model": base} if base else {}),

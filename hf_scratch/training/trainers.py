@@ -294,6 +294,21 @@ class TranslationTrainer(ScratchTrainerMixin, Seq2SeqTrainer):
         """Make the sampler, by tokens if there is a budget of them."""
         return self.batch_sampler or super().make_batch_sampler()
 
+    def set_initial_training_values(self, args, dataloader):
+        """As stock, with the rows that a training by tokens sees, for `train_samples_per_second`."""
+        values = super().set_initial_training_values(args, dataloader)
+        if self.batch_sampler is None:
+            return values
+        epochs, updates_per_epoch, num_examples, _, *others, max_steps = values
+        return (
+            epochs,
+            updates_per_epoch,
+            num_examples,
+            num_examples * max_steps / updates_per_epoch,
+            *others,
+            max_steps,
+        )
+
     def _get_eval_sampler(self, eval_dataset) -> None:
         """Evaluate rows in their order, also with `train_sampling_strategy`: references come in this order."""
 
