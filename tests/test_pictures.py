@@ -109,6 +109,18 @@ def test_single_points_have_a_marker_and_no_bleu_of_zero_is_drawn(saved, tmp_pat
     assert [line.get_label() for line in saved[1].axes[1].lines] == ["BLEU", "exact matches [%]"]
 
 
+def test_a_run_shorter_than_its_logging_steps_shows_its_mean(saved, tmp_path):
+    plots.plot_learning_curve([{"step": 3, "train_loss": 4.0}], str(tmp_path))
+    assert [list(line.get_xydata()[0]) for line in saved[0].axes[0].lines] == [[3.0, 4.0]]
+
+
+@pytest.mark.parametrize(("keys", "columns"), [(12, 4), (60, 2)])
+def test_heads_of_long_sentences_stand_in_two_columns(keys, columns):
+    words = [f"w{i}" for i in range(keys)]
+    figure = drawings.draw_attention(torch.full((4, 3, keys), 1 / keys), ["a", "b", "c"], words, "title", "q", "k")
+    assert figure.axes[0].get_gridspec().ncols == columns
+
+
 def test_twenty_runs_have_a_panel_each_and_no_outlier_squeezes_them(saved, tmp_path):
     logs = {f"run{i}": [{"step": n, "eval_loss": 2 + i / 20 + 1 / n} for n in range(1, 9)] for i in range(19)}
     logs["diverged"] = [{"step": 1, "eval_loss": 4000.0}]
