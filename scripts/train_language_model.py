@@ -31,7 +31,12 @@ from hf_scratch.reporting.batches import format_training_batch
 from hf_scratch.reporting.cards import NUM_EXAMPLES, write_language_model_card
 from hf_scratch.reporting.plots import plot_learning_curve
 from hf_scratch.training.arguments import LanguageModelArguments, check_validation_data
-from hf_scratch.training.averaging import check_average, evaluate_and_select_weights, save_final_model
+from hf_scratch.training.averaging import (
+    check_average,
+    check_moving_average,
+    evaluate_and_select_weights,
+    save_final_model,
+)
 from hf_scratch.training.callbacks import stopping_callbacks
 from hf_scratch.training.parsing import start_training_command
 from hf_scratch.training.preparation import TextPreparation
@@ -55,6 +60,7 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
     data.run(partial(check_validation_data, args))
     tokenizer, texts, block_size = data.tokenizer, data.texts, data_args.block_size
     check_average(args, data_args.average_checkpoints, checkpoint)
+    check_moving_average(data_args.ema_decay, texts)
     questions = {}
     for name in [name for name in ("validation", "test") if name in texts]:
         found = take_questions(texts[name], data_args.answer_after, describe_split(data_args, name))
@@ -112,6 +118,7 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
         r_drop_alpha=data_args.r_drop_alpha,
         teacher_models=teachers,
         distillation_alpha=data_args.distillation_alpha,
+        ema_decay=data_args.ema_decay,
         callbacks=callbacks,
     )
     trainer.make_batch_sampler()  # now, for its errors

@@ -35,6 +35,7 @@ NOT_OF_STOCK = (
     "decay_all_parameters",
     "decay_embeddings",
     "distillation_alpha",
+    "ema_decay",
     "max_predict_samples",
     "mlm_probability",
     "prompt_column",

@@ -30,7 +30,12 @@ from hf_scratch.training.arguments import (
     check_length_penalty,
     check_validation_data,
 )
-from hf_scratch.training.averaging import check_average, evaluate_and_select_weights, save_final_model
+from hf_scratch.training.averaging import (
+    check_average,
+    check_moving_average,
+    evaluate_and_select_weights,
+    save_final_model,
+)
 from hf_scratch.training.callbacks import stopping_callbacks
 from hf_scratch.training.parsing import start_training_command
 from hf_scratch.training.preparation import PairPreparation
@@ -57,6 +62,7 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
     data.run(lambda splits: check_validation_data(args, splits, metrics))
     tokenizer, pairs, encoded = data.tokenizer, data.texts, data.rows
     check_average(args, data_args.average_checkpoints, checkpoint)
+    check_moving_average(data_args.ema_decay, pairs)
     if metrics and (args.batch_eval_metrics or not args.eval_do_concat_batches):
         raise ValueError(
             "`predict_with_generate` needs all translations at once: leave out `batch_eval_metrics` and "
@@ -141,6 +147,7 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
         r_drop_alpha=data_args.r_drop_alpha,
         teacher_models=teachers,
         distillation_alpha=data_args.distillation_alpha,
+        ema_decay=data_args.ema_decay,
     )
     trainer.make_batch_sampler()  # now, for its errors
     return trainer, pairs, cut

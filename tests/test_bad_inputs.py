@@ -172,6 +172,7 @@ TABLE = [
         TRANSLATE + "--teacher_models {bad}/translator --tokenizer_name {bad}/other",
         "translator has another vocabulary",
     ),
+    (WRITE + "--ema_decay 1", "`ema_decay` must be above 0 and below 1, got 1.0"),
     (WRITE + "--teacher_models nothing", "`teacher_models`: 'nothing' is no folder here, and could not be had"),
     (
         WRITE + "--tokenizer_name {bad}/gpt --teacher_models {bad}/gpt --mlm_probability 0.2 "

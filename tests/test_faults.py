@@ -27,7 +27,8 @@ LAUNCHER = ("-m", "accelerate.commands.launch", "--multi_gpu", "--num_machines",
             "--dynamo_backend", "no", "--main_process_port", "0", "--num_processes")  # fmt: skip
 OPTIONS = {
     "max_steps": 12, "save_steps": 3, "eval_strategy": "steps", "eval_steps": 6, "logging_steps": 1,
-    "save_total_limit": 2, "average_checkpoints": 2, "learning_rate": 1e-3, "use_cpu": "true", "seed": 3,
+    "save_total_limit": 2, "average_checkpoints": 2, "ema_decay": 0.7, "learning_rate": 1e-3, "use_cpu": "true",
+    "seed": 3,
 }  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 """A run that was interrupted and resumed ends as one that was not: its weights, its evaluations, its checkpoints."""
 
 import contextlib
+import json
 import logging
 import shutil
 import signal
@@ -72,6 +73,26 @@ def test_a_resumed_run_ends_as_one_that_was_not_interrupted(make_trainer, tmp_pa
         train_in(tmp_path / "run", make_trainer, Crash(step), **settings)
     resumed = train_in(tmp_path / "run", make_trainer, resume=True, **settings)
     assert_same_end(whole, resumed)
+
+
+def test_a_resumed_runs_moving_average_goes_on(make_trainer, tmp_path):  # noqa: F811
+    settings = {"save_strategy": "steps", "save_steps": 2, "ema_decay": 0.9}
+    whole = train_in(tmp_path / "whole", make_trainer, **settings)
+    with pytest.raises(InterruptedError):
+        train_in(tmp_path / "run", make_trainer, Crash(4), **settings)
+    resumed = train_in(tmp_path / "run", make_trainer, resume=True, **settings)
+    averages = [trainer.moving_average.weights for trainer in (whole, resumed)]
+    assert averages[0].keys() == averages[1].keys()
+    assert all(torch.equal(averages[1][name], weight) for name, weight in averages[0].items())
+    last = whole_checkpoints(tmp_path / "run")[-1]
+    assert "moving_average.safetensors" in json.loads((last / "manifest.json").read_text())["files"]
+
+
+def test_a_run_without_a_moving_average_is_not_resumed_with_one(make_trainer, tmp_path):  # noqa: F811
+    with pytest.raises(InterruptedError):
+        train_in(tmp_path / "run", make_trainer, Crash(2), save_strategy="steps", save_steps=2)
+    with pytest.raises(UserError, match="was begun without `ema_decay`"):
+        train_in(tmp_path / "run", make_trainer, resume=True, save_strategy="steps", save_steps=2, ema_decay=0.9)
 
 
 EACH_STEP = {"eval_strategy": "steps", "eval_steps": 1, "load_best_model_at_end": True}

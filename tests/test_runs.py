@@ -23,7 +23,7 @@ from transformers import EarlyStoppingCallback, Seq2SeqTrainingArguments, Traine
 from hf_scratch.errors import UserError
 from hf_scratch.manifest import MANIFEST, DamagedFolderError, check_manifest, write_manifest
 from hf_scratch.training import runs
-from hf_scratch.training.averaging import check_average, save_final_model
+from hf_scratch.training.averaging import check_average, check_moving_average, save_final_model
 from hf_scratch.training.callbacks import StopOnSignal
 from hf_scratch.training.checkpoint_choice import choose_checkpoint
 from hf_scratch.training.checkpoints import numbered_checkpoints, whole_checkpoints
@@ -428,6 +428,15 @@ def test_an_average_needs_the_checkpoints(tmp_path):
     check_average(kept, 3, str(tmp_path / "checkpoint-2"))
     with pytest.raises(ValueError, match=r"resumed from elsewhere/checkpoint-2, which is not in `output_dir`"):
         check_average(kept, 3, "elsewhere/checkpoint-2")
+
+
+def test_a_moving_average_needs_validation_data():
+    check_moving_average(0.9, ["train", "validation"])
+    check_moving_average(None, ["train"])
+    with pytest.raises(
+        ValueError, match=r"`ema_decay` is 0\.9, but there is no validation data .* splits are train, te"
+    ):
+        check_moving_average(0.9, ["train", "test"])
 
 
 def test_the_saved_config_is_the_models_own(make_trainer):  # noqa: F811

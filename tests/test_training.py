@@ -8,7 +8,7 @@ from conftest import make_transformer
 from datasets import Dataset
 from huggingface_hub import ModelCard
 from torch.distributed.fsdp import fully_shard
-from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainingArguments
+from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainingArguments, TrainerCallback
 
 from hf_scratch.data.pairs import PairsWithBPEDropout, tokenize_pairs
 from hf_scratch.manifest import write_manifest
@@ -37,7 +37,8 @@ def make_trainer(tmp_path, joint_tokenizer):
     pairs = Dataset.from_list(pairs)
     rows = tokenize_pairs(pairs, joint_tokenizer, 40, 40, "train")
 
-    def make(budget=None, callbacks=None, r_drop_alpha=0.0, dropout=0.0, bpe_dropout=0.0, teaching=(), **kwargs):
+    def make(budget=None, callbacks=None, r_drop_alpha=0.0, dropout=0.0, bpe_dropout=0.0, teaching=(), ema_decay=None,
+             **kwargs):  # fmt: skip
         train_dataset, teaching = rows, dict(teaching)
         if bpe_dropout:
             train_dataset = PairsWithBPEDropout(pairs, rows, joint_tokenizer, bpe_dropout, 40, 40)
@@ -49,7 +50,7 @@ def make_trainer(tmp_path, joint_tokenizer):
         return TranslationTrainer(
             model=model, args=args, train_dataset=train_dataset, eval_dataset=rows, processing_class=joint_tokenizer,
             data_collator=DataCollatorForSeq2Seq(joint_tokenizer, model=model), callbacks=callbacks,
-            max_tokens_per_batch=budget, r_drop_alpha=r_drop_alpha, **teaching,
+            max_tokens_per_batch=budget, r_drop_alpha=r_drop_alpha, ema_decay=ema_decay, **teaching,
         )  # fmt: skip
 
     return make
@@ -196,6 +197,47 @@ def test_the_better_of_trained_and_averaged_weights_is_kept(make_trainer):
     kept = evaluate_and_select_weights(trainer, 3)
     assert kept["weights"] == "averaged over 3 checkpoints"
     assert trainer.evaluate()["eval_loss"] == kept["eval_loss"] < worse
+
+
+def test_the_moving_average_follows_the_weights(make_trainer):
+    seen = []
+
+    class Record(TrainerCallback):
+        def on_step_end(self, args, state, control, model, **kwargs):
+            seen.append({name: weight.detach().clone() for name, weight in model.named_parameters()})
+
+    trainer = make_trainer(ema_decay=0.2, callbacks=[Record()], max_steps=3, save_strategy="no", learning_rate=1e-2)
+    expected = {name: weight.detach().clone() for name, weight in trainer.model.named_parameters()}
+    trainer.train()
+    for decay, weights in zip((2 / 11, 0.2, 0.2), seen, strict=True):  # (1 + n) / (10 + n) at first
+        expected = {name: decay * mean + (1 - decay) * weights[name] for name, mean in expected.items()}
+    torch.testing.assert_close(trainer.moving_average.weights, expected)
+    assert not any(torch.equal(mean, seen[-1][name]) for name, mean in expected.items())
+
+
+def test_the_moving_average_is_chosen_if_its_loss_is_lower(make_trainer):
+    trainer = make_trainer(ema_decay=0.5, max_steps=4, save_strategy="steps", save_steps=1, learning_rate=1e-3)
+    trainer.train()
+    trained = [weight.clone() for weight in trainer.model.parameters()]
+    assert evaluate_and_select_weights(trainer, 3)["weights"] == "trained"  # the loss still falls
+    assert all(map(torch.equal, trained, trainer.model.parameters()))
+    with torch.no_grad():
+        for parameter in trainer.model.parameters():
+            parameter.neg_()
+    worse = trainer.evaluate()["eval_loss"]
+    kept = evaluate_and_select_weights(trainer, 3)  # the mean of checkpoints weighs the last update least
+    assert kept["weights"] == "moving average (decay 0.5)"
+    assert trainer.evaluate()["eval_loss"] == kept["eval_loss"] < worse
+
+
+def test_a_second_training_has_a_new_moving_average(make_trainer):
+    trainer = make_trainer(ema_decay=0.9, max_steps=1, save_strategy="no", learning_rate=0.0)
+    trainer.train()
+    with torch.no_grad():
+        for weight in trainer.model.parameters():
+            weight.fill_(3.0)
+    trainer.train()
+    assert all((mean == 3.0).all() for mean in trainer.moving_average.weights.values())
 
 
 def test_evaluation_in_bfloat16_does_not_round_the_weights(make_trainer):

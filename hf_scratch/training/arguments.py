@@ -185,6 +185,13 @@ class DataArguments:
         default=0,
         metadata={"help": "Average this many last checkpoints at the end; keep the average if its loss is lower."},
     )
+    ema_decay: float | None = field(
+        default=None,
+        metadata={
+            "help": "Keep an exponential moving average of the weights with this decay, e.g. 0.999; take it at the "
+            "end if its loss is lower."
+        },
+    )
     early_stopping_patience: int | None = field(
         default=None,
         metadata={"help": "Stop after this many evaluations without improvement. Needs load_best_model_at_end."},
@@ -209,6 +216,8 @@ class DataArguments:
         check_at_least(self, 1, "max_train_samples", "max_eval_samples", "max_predict_samples")
         check_at_least(self, 1, "preprocessing_num_workers", "early_stopping_patience", "global_batch_size")
         check_at_least(self, 0, "average_checkpoints", "r_drop_alpha", "shuffle_buffer_size")
+        if self.ema_decay is not None and not 0 < self.ema_decay < 1:
+            raise ValueError(f"`ema_decay` must be above 0 and below 1, got {self.ema_decay}.")
         if not 0 <= self.distillation_alpha <= 1:
             raise ValueError(f"`distillation_alpha` must be from 0 to 1, got {self.distillation_alpha}.")
         if self.distillation_alpha != type(self).distillation_alpha and not self.teacher_models:

@@ -3,7 +3,7 @@
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +86,23 @@ def check_average(args: TrainingArguments, num_checkpoints: int, checkpoint: str
         )
 
 
+def check_moving_average(ema_decay: float | None, splits: Collection[str]) -> None:
+    """Check that there are data to choose between the moving average and the trained weights.
+
+    Args:
+        ema_decay: the average's decay; None without one.
+        splits: the names of the data's splits.
+
+    Raises:
+        ValueError: there are none.
+    """
+    if ema_decay is not None and "validation" not in splits:
+        raise ValueError(
+            f"`ema_decay` is {ema_decay}, but there is no validation data to choose the weights by: the splits are "
+            f"{', '.join(splits)}. Give `--validation_file`, or leave `ema_decay` out."
+        )
+
+
 def save_final_model(trainer: Trainer) -> None:
     """Save the model, its tokenizer and the trainer's state in `output_dir`, and delete early checkpoints.
 
@@ -126,52 +143,64 @@ def last_checkpoints(
 
 
 def evaluate_and_select_weights(trainer: Trainer, num_checkpoints: int) -> dict:
-    """Keep the average of the last checkpoints in the model if its validation loss is lower than the trained weights'.
+    """Keep the weights with the lowest validation loss in the model: the trained ones, or an average.
 
-    The loss decides, because greedy BLEU on a thousand sentences is too noisy. It is computed as in training, in the
-    weights' own dtype, whatever `bf16_full_eval` and `fp16_full_eval` say: they would round the model's weights.
+    The averages are that of the last checkpoints, and the trainer's `moving_average`. The loss decides, because greedy
+    BLEU on a thousand sentences is too noisy. It is computed as in training, in the weights' own dtype, whatever
+    `bf16_full_eval` and `fp16_full_eval` say: they would round the model's weights.
 
     Args:
         trainer: after `train()`; its model holds the last weights, or the best with `load_best_model_at_end`.
-        num_checkpoints: how many to average. Below 2, nothing is averaged.
+        num_checkpoints: how many to average. Below 2, no checkpoints are averaged.
 
     Returns:
         The evaluation of the weights that were kept, with "weights": "trained", or e.g. "averaged over 10
-        checkpoints".
+        checkpoints" or "moving average (decay 0.999)".
 
     Raises:
         ValueError: the evaluation has no "eval_loss", for example of several evaluation sets; or a checkpoint cannot
             be averaged (see `average_checkpoints`).
     """
     trained = _evaluation_of_training(trainer) or _evaluate(trainer)
-    if num_checkpoints > 1 and "eval_loss" not in trained:
+    moving = getattr(trainer, "moving_average", None)
+    if (num_checkpoints > 1 or moving is not None) and "eval_loss" not in trained:
         raise ValueError(f"An average is chosen by `eval_loss`, but the evaluation has only {', '.join(trained)}.")
+    model: Any = trainer.model  # None only before the training
+    state: dict[str, Any] = get_model_state_dict(model)  # under FSDP2, this process's part of each weight
+    averages = {}
+    if len(folders := _checkpoints_to_average(trainer, num_checkpoints)) > 1:
+        average = average_checkpoints(folders, state if has_shards(folders[0]) else None)
+        averages[f"averaged over {len(folders)} checkpoints"] = average
+    if moving is not None:
+        averages[f"moving average (decay {moving.decay:g})"] = moving.weights
+    kept = {**trained, "weights": "trained"}
+    if not averages:
+        return kept
+    best = {name: tensor.clone() for name, tensor in state.items()}
+    for name, weights in averages.items():
+        load_weights(model, weights)
+        metrics = _evaluate(trainer)
+        logger.info(f"eval_loss: {trained['eval_loss']:.4f}; {name} {metrics['eval_loss']:.4f}")
+        if metrics["eval_loss"] < kept["eval_loss"]:
+            best, kept = weights, {**metrics, "weights": name}
+    load_weights(model, best)
+    return kept
+
+
+def _checkpoints_to_average(trainer: Trainer, count: int) -> list[str]:
+    """The last `count` whole checkpoints that all machines have."""
     step = trainer.state.global_step
     output_dir, early_step = require_output_dir(trainer.args), step if _is_time_up(trainer) else None
     (_, names), *others = on_saving_processes(
         trainer.args,
         lambda: [
-            Path(folder).name
-            for folder in last_checkpoints(output_dir, num_checkpoints, step, early_step)
-            if _is_intact(folder)
+            Path(folder).name for folder in last_checkpoints(output_dir, count, step, early_step) if _is_intact(folder)
         ],
     )
     folders = [os.path.join(output_dir, name) for name in names if all(name in other for _, other in others)]
-    if len(folders) < num_checkpoints:
-        logger.warning(f"Checkpoints to average: {len(folders)}, not {num_checkpoints}.")
-    if len(folders) < 2:
-        return {**trained, "weights": "trained"}
-    model: Any = trainer.model  # None only before the training
-    state: dict[str, Any] = get_model_state_dict(model)  # under FSDP2, this process's part of each weight
-    before = {name: tensor.clone() for name, tensor in state.items()}
-    load_weights(model, average_checkpoints(folders, before if has_shards(folders[0]) else None))
-    averaged = _evaluate(trainer)
-    before_loss, loss = trained["eval_loss"], averaged["eval_loss"]
-    logger.info(f"eval_loss: {before_loss:.4f}; averaged over {len(folders)} checkpoints {loss:.4f}")
-    if loss < before_loss:
-        return {**averaged, "weights": f"averaged over {len(folders)} checkpoints"}
-    load_weights(model, before)
-    return {**trained, "weights": "trained"}
+    if len(folders) < count:
+        logger.warning(f"Checkpoints to average: {len(folders)}, not {count}.")
+    return folders
 
 
 def _evaluate(trainer: Trainer) -> dict:

@@ -52,7 +52,7 @@ NOTED_ARGUMENTS = {
     **dict.fromkeys(("lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps"), OTHER_RATE),
     **dict.fromkeys(("num_train_epochs", "max_steps"), OTHER_RATE),
     **dict.fromkeys(("max_grad_norm", "label_smoothing_factor", "neftune_noise_alpha"), NEW_VALUE),
-    **dict.fromkeys(("r_drop_alpha", "distillation_alpha", "teacher_models"), NEW_VALUE),
+    **dict.fromkeys(("r_drop_alpha", "distillation_alpha", "teacher_models", "ema_decay"), NEW_VALUE),
     **dict.fromkeys(("learning_rate", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon"), STAYS),
 }
 

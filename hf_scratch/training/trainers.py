@@ -27,6 +27,7 @@ from ..models.loss import Teacher
 from ..reporting.records import public_name
 from .arguments import data_seed
 from .callbacks import TrainingTime
+from .moving_average import MovingAverage
 from .resuming import show_sampler
 from .sharding import ShardedTrainerMixin
 from .streaming import StreamingTrainerMixin
@@ -35,6 +36,7 @@ from .streaming import StreamingTrainerMixin
 class ScratchTrainerMixin(StreamingTrainerMixin, ShardedTrainerMixin):
     """What both of our trainers add to transformers' trainers.
 
+    - With `ema_decay`, `moving_average` follows the weights, and `evaluate_and_select_weights` may choose it.
     - A training step computes no logits (`skip_logits`), smooths labels in the model, and adds R-Drop if
       `r_drop_alpha` is above 0. With `teacher_models`, part of the loss is the cross-entropy with their predictions.
     - An update sees the same rows on any number of processes, also at the end of an epoch, where stock trainers fill
@@ -52,6 +54,7 @@ class ScratchTrainerMixin(StreamingTrainerMixin, ShardedTrainerMixin):
         r_drop_alpha: float = 0.0,
         teacher_models: Sequence[PreTrainedModel] = (),
         distillation_alpha: float = 0.5,
+        ema_decay: float | None = None,
         **kwargs,
     ):
         if not r_drop_alpha >= 0:
@@ -68,11 +71,28 @@ class ScratchTrainerMixin(StreamingTrainerMixin, ShardedTrainerMixin):
         self.teacher_models = [teacher.to(self.args.device).eval().requires_grad_(False) for teacher in teacher_models]
         self.label_smoother = None
         self.add_callback(TrainingTime())
+        self.moving_average = None if ema_decay is None else MovingAverage(ema_decay)
+        if self.moving_average is not None:
+            self.add_callback(self.moving_average)
 
     def _argument_facts(self) -> dict[str, int | float | str | None]:
-        own = {"r_drop_alpha": self.r_drop_alpha, "distillation_alpha": self.distillation_alpha}
+        own: dict[str, float | None] = {
+            "r_drop_alpha": self.r_drop_alpha,
+            "distillation_alpha": self.distillation_alpha,
+        }
+        own["ema_decay"] = None if self.moving_average is None else self.moving_average.decay
         teachers = [public_name(teacher.name_or_path) for teacher in self.teacher_models]
         return {**super()._argument_facts(), **own, "teacher_models": " ".join(teachers)}
+
+    def _save_rng_state(self, output_dir: str) -> None:
+        super()._save_rng_state(output_dir)
+        if self.moving_average is not None and self.args.should_save:
+            self.moving_average.save(output_dir)
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        super()._load_optimizer_and_scheduler(checkpoint)
+        if self.moving_average is not None and checkpoint is not None:
+            self.moving_average.load(checkpoint, self.args.device)
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         inputs = {**inputs, "use_cache": False}  # with a cache, packed texts would see each other
@@ -214,6 +234,7 @@ class LanguageModelTrainer(ScratchTrainerMixin, Trainer):
         teacher_models: models of the same inputs and vocabulary, whose mean prediction is learnt as well (Hinton et
             al. 2015). They are not trained. Default: none.
         distillation_alpha: the share of that in the loss, from 0 to 1. The labels have the rest.
+        ema_decay: keep an exponential moving average of the weights (see `MovingAverage`). Default: none.
         decay_all_parameters: apply weight decay to biases and LayerNorms too, as torch's AdamW does by itself.
             Default: as stock, without them.
         decay_embeddings: apply weight decay to token and position embeddings, as stock. gpt-playground does not.
@@ -240,7 +261,7 @@ class TranslationTrainer(ScratchTrainerMixin, Seq2SeqTrainer):
     """Seq2SeqTrainer for ScratchTransformer.
 
     Args:
-        r_drop_alpha, teacher_models, distillation_alpha: as for LanguageModelTrainer.
+        r_drop_alpha, teacher_models, distillation_alpha, ema_decay: as for LanguageModelTrainer.
         max_tokens_per_update: at most this many tokens in an update, of all processes together, counted on the pairs'
             longer side with padding. It replaces `per_device_train_batch_size`, and needs a column "length" in the
             training set. The steps of gradient accumulation follow from `max_tokens_per_batch`, if that is given;

@@ -32,6 +32,7 @@ LEVERS = {
         "distilled from the published translator, of the same size",
         f"--teacher_models {TEACHER} --tokenizer_name {TEACHER}",
     ),
+    "ema": ("exponential moving average of the weights", "--ema_decay 0.99"),
     "r_drop": ("R-Drop from the start", "--r_drop_alpha 5"),
     "bpe_dropout": ("BPE-dropout", "--bpe_dropout 0.1"),
     "weight_decay": ("weight decay", "--weight_decay 0.1"),
