@@ -11,10 +11,9 @@ neither the order of the rows nor other rows matter.
 """
 
 import hashlib
-import tempfile
 from dataclasses import dataclass, field
-from pathlib import Path
 
+from hf_scratch.data.files import check_new_folder, save_splits
 from hf_scratch.data.loading import load_splits
 from hf_scratch.errors import UserError, command, preparation
 from hf_scratch.training.parsing import parse_arguments
@@ -44,9 +43,7 @@ def is_held_out(text: str, share: float) -> bool:
 @preparation()
 def main() -> None:
     (args,), _ = parse_arguments(HoldOutArguments)
-    output_dir = Path(args.output_dir)
-    if output_dir.exists():
-        raise UserError(f"`output_dir` ({output_dir}) exists. Choose a new folder.")
+    output_dir = check_new_folder(args.output_dir)
     splits = load_splits(args.dataset_name, cache_dir=args.cache_dir)
     if "train" not in splits:
         raise UserError(f"`dataset_name` ({args.dataset_name}) has no training data.")
@@ -55,21 +52,14 @@ def main() -> None:
         raise UserError(f"`column` is {args.column!r}, but the columns are {', '.join(rows.column_names)}.")
     held_out = [is_held_out(str(text), args.share) for text in rows[args.column]]
     parts = {
+        **splits,
         "train": rows.select([i for i, is_out in enumerate(held_out) if not is_out]),
-        "validation": splits.get("validation"),
         "test": rows.select([i for i, is_out in enumerate(held_out) if is_out]),
     }
     if not (len(parts["train"]) and len(parts["test"])):
         raise UserError(f"`share` is {args.share}, of {len(rows):,} rows: one of the two parts would be empty.")
-    output_dir.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=output_dir.parent) as folder:
-        whole = Path(folder, output_dir.name)
-        whole.mkdir()
-        for name, part in parts.items():
-            if part is not None:
-                part.to_json(whole / f"{name}.jsonl", force_ascii=False)
-        whole.rename(output_dir)
-    print(", ".join(f"{name}: {len(part):,} rows" for name, part in parts.items() if part is not None))
+    save_splits(parts, output_dir)
+    print(", ".join(f"{name}: {len(part):,} rows" for name, part in parts.items()))
 
 
 if __name__ == "__main__":

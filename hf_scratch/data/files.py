@@ -1,19 +1,21 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Load files and folders of rows with datasets. An error names the file and the line at fault."""
+"""Load files and folders of rows with datasets, and save a folder. An error names the file and the line at fault."""
 
 import codecs
 import gzip
 import json
+import os
 import re
+import tempfile
 import zlib
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import datasets
-from datasets import DatasetDict, Features, load_dataset
+from datasets import Dataset, DatasetDict, Features, load_dataset
 
-from ..errors import describe
+from ..errors import UserError, describe
 from .columns import is_date, refuse_dates
 from .json_text import parse_json
 
@@ -101,6 +103,33 @@ def load_folder(folder: str, config_name: str | None = None, cache_dir: str | No
             if column := _find_rewritten_column(path, next(iter(splits.values())).features, cache_dir):
                 raise refuse_dates(column, f"{path.relative_to(folder)} in `dataset_name` ({folder})")
     return splits
+
+
+def check_new_folder(output_dir: str) -> Path:
+    """The folder that a command is to make.
+
+    Raises:
+        UserError: there is something of that name.
+    """
+    if os.path.lexists(output_dir):
+        raise UserError(f"`output_dir` ({output_dir}) exists. Choose a new folder.")
+    return Path(output_dir)
+
+
+def save_splits(splits: Mapping[str, Dataset], folder: Path) -> None:
+    """Write each split into a file of JSON lines in a new folder, which appears when it is complete.
+
+    Args:
+        splits: by "train", "validation" and "test".
+        folder: it must not exist.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f"{folder.name}.unfinished-", dir=folder.parent) as unfinished:
+        whole = Path(unfinished, folder.name)
+        whole.mkdir()
+        for name, rows in splits.items():
+            rows.to_json(whole / f"{name}.jsonl", force_ascii=False)
+        whole.rename(folder)
 
 
 def _find_rewritten_column(path: Path, features: Features, cache_dir: str | None) -> str | None:

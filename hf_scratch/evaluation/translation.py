@@ -43,14 +43,8 @@ def evaluate_translation(
         The scores of `score_translations` or `score_summaries` with "sentences" (the number of texts) and "seconds",
         and the outputs.
     """
-    translator = TranslationPipeline(model=model, tokenizer=tokenizer, device=model.device)
     start = time.perf_counter()
-    own = own_batches(model)
-    count = sum(len(sources[begin : begin + batch_size]) for begin in range(0, len(sources), batch_size)[own])
-    options = {"total": count, "desc": "translating", "unit": " sentences"}
-    translated = translator.translate_by_length(sources, own, batch_size=batch_size, **generate_kwargs)
-    bar = tqdm(translated, disable=not PartialState().is_main_process, **options)
-    hypotheses = gather_results((i, record["translation_text"]) for i, record in bar)
+    hypotheses = translate(model, tokenizer, sources, batch_size, **generate_kwargs)
     seconds = time.perf_counter() - start
     if task == "summarization":
         scores = score_summaries(hypotheses, references)
@@ -58,6 +52,30 @@ def evaluate_translation(
         target_lang = target_lang or getattr(model.config, "target_lang", None)
         scores = score_translations(hypotheses, references, target_lang)
     return {**scores, "sentences": len(hypotheses), "seconds": seconds}, hypotheses
+
+
+def translate(
+    model: PreTrainedModel, tokenizer, sources: Sequence[str], batch_size: int = 64, **generate_kwargs
+) -> list[str]:
+    """Translate texts with a progress bar. Several processes share the batches, as in `evaluate_translation`.
+
+    Args:
+        model: an encoder-decoder.
+        tokenizer: its tokenizer.
+        sources: the texts.
+        batch_size: sentences per batch.
+        generate_kwargs: passed to `generate()`.
+
+    Raises:
+        ValueError: a text is blank, or longer than the model's input.
+    """
+    translator = TranslationPipeline(model=model, tokenizer=tokenizer, device=model.device)
+    own = own_batches(model)
+    count = sum(len(sources[begin : begin + batch_size]) for begin in range(0, len(sources), batch_size)[own])
+    options = {"total": count, "desc": "translating", "unit": " sentences"}
+    translated = translator.translate_by_length(sources, own, batch_size=batch_size, **generate_kwargs)
+    bar = tqdm(translated, disable=not PartialState().is_main_process, **options)
+    return gather_results((i, record["translation_text"]) for i, record in bar)
 
 
 def write_lines(path: Path, texts: Sequence[str]) -> None:

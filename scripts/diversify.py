@@ -1,0 +1,103 @@
+#!/usr/bin/env python
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""Add what trained models translate to the training data (data diversification, Nguyen et al. 2020).
+
+python scripts/diversify.py --dataset_name bentrevett/multi30k --models FORWARD1 FORWARD2 BACKWARD1 --output_dir MORE
+python scripts/train_translation.py multi30k_tiny --dataset_name MORE --output_dir OUT
+
+Each model translates the column of its own source language. A forward model thus gives the training data's sources
+new targets, and a backward model gives its targets new sources. The new folder has the old pairs first, then the new
+ones, each once; validation and test data stay as they are. `accelerate launch` shares the work among processes.
+"""
+
+from dataclasses import dataclass, field
+
+import torch
+from accelerate import PartialState
+from datasets import Dataset
+from transformers import AutoModelForSeq2SeqLM
+
+import hf_scratch  # noqa: F401  registers the models
+from hf_scratch.data.files import check_new_folder, save_splits
+from hf_scratch.data.loading import load_splits
+from hf_scratch.data.pairs import check_lengths, count_tokens, take_pairs
+from hf_scratch.errors import UserError, command, preparation
+from hf_scratch.evaluation.translation import translate
+from hf_scratch.loading import check_fits, load_checkpoint, load_tokenizer
+from hf_scratch.training.arguments import DTYPES, check_at_least, check_beams
+from hf_scratch.training.parsing import parse_arguments
+
+
+@dataclass
+class DiversificationArguments:
+    """The options of diversify.py."""
+
+    dataset_name: str = field(metadata={"help": "A Hub id, or a folder with the layout of one."})
+    models: list[str] = field(metadata={"help": "Translators between the two languages, in either direction."})
+    output_dir: str = field(metadata={"help": "A new folder for train.jsonl and the other splits."})
+    num_beams: int = field(default=5, metadata={"help": "Beams; 1 is greedy."})
+    batch_size: int = field(default=64, metadata={"help": "Sentences per batch."})
+    dtype: str = field(default="float32", metadata={"help": f"Of the weights: {', '.join(DTYPES)}."})
+    cache_dir: str | None = field(default=None, metadata={"help": "Folder for downloads."})
+
+    def __post_init__(self):
+        check_at_least(self, 1, "num_beams", "batch_size")
+        if self.dtype not in DTYPES:
+            raise ValueError(f"`dtype` must be one of {', '.join(DTYPES)}; got {self.dtype!r}.")
+
+
+def load_translators(args: DiversificationArguments, rows: Dataset) -> list[tuple]:
+    """Load each model with its tokenizer, its two languages, and the sources that it will translate.
+
+    Raises:
+        UserError: a model does not say its languages, or they are other ones than the first model's.
+        ValueError: the rows lack a language, or a source is longer than the model's input.
+    """
+    state, translators = PartialState(), []
+    for path in args.models:
+        model = load_checkpoint(AutoModelForSeq2SeqLM, path, dtype=args.dtype, cache_dir=args.cache_dir)
+        tokenizer = load_tokenizer(path, cache_dir=args.cache_dir)
+        check_fits(tokenizer, model.config)
+        check_beams(args.num_beams, tokenizer)
+        languages = [getattr(model.config, name, None) for name in ("source_lang", "target_lang")]
+        if None in languages or len({*languages}) != 2:
+            raise UserError(f"`models`: the config of {path} does not name its `source_lang` and `target_lang`.")
+        if translators and {*languages} != {*translators[0][2]}:
+            raise UserError(f"`models`: {path} translates {'-'.join(languages)}, but the first one does not.")
+        sources = take_pairs(rows, *languages, name=args.dataset_name)["source"]
+        longest = getattr(model.config, "max_position_embeddings", None)
+        check_lengths(count_tokens(sources, tokenizer), longest, "training sources", "Shorten or remove them.")
+        translators.append((model.to(state.device).eval(), tokenizer, languages, sources))
+    return translators
+
+
+@command
+def main() -> None:
+    with preparation():
+        (args,), _ = parse_arguments(DiversificationArguments)
+        output_dir = check_new_folder(args.output_dir)
+        splits = load_splits(args.dataset_name, cache_dir=args.cache_dir)
+        if "train" not in splits:
+            raise UserError(f"`dataset_name` ({args.dataset_name}) has no training data.")
+        translators = load_translators(args, splits["train"])
+    (_, _, columns, _), *_ = translators
+    old = take_pairs(splits["train"], *columns)
+    pairs = dict.fromkeys(zip(old["source"], old["target"], strict=True))
+    counts = [f"{args.dataset_name}: {len(pairs):,} different pairs of {len(old):,}"]
+    for path, (model, tokenizer, languages, sources) in zip(args.models, translators, strict=True):
+        with torch.inference_mode():
+            targets = translate(model, tokenizer, sources, args.batch_size, num_beams=args.num_beams)
+        is_forward, before = languages == columns, len(pairs)
+        new = zip(sources, targets, strict=True) if is_forward else zip(targets, sources, strict=True)
+        pairs.update(dict.fromkeys(pair for pair in new if all(text.strip() for text in pair)))
+        counts.append(f"{path} ({'-'.join(languages)}): {len(pairs) - before:,} new pairs")
+    if PartialState().is_main_process:
+        parts = {name: take_pairs(part, *columns) for name, part in splits.items()}
+        parts["train"] = Dataset.from_dict({"source": [s for s, _ in pairs], "target": [t for _, t in pairs]})
+        names = dict(zip(("source", "target"), columns, strict=True))
+        save_splits({name: part.rename_columns(names) for name, part in parts.items()}, output_dir)
+        print("\n".join([*counts, ", ".join(f"{name}: {len(part):,} pairs" for name, part in parts.items())]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""Training data that trained models have translated, beside the old pairs."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from conftest import ROOT, make_transformer
+from test_scripts import write
+
+from hf_scratch.loading import load_tokenizer
+from hf_scratch.pipelines import TranslationPipeline
+
+FORWARD = ROOT / "model_cards" / "scratch-transformer-multi30k-en-de"
+PAIRS = [
+    {"en": "Two dogs run.", "de": "Zwei Hunde rennen."},
+    {"en": "A man sleeps.", "de": "Ein Mann liegt im Bett."},
+    {"en": "A man sleeps.", "de": "Ein Mann liegt im Bett."},
+    {"en": "A man sleeps.", "de": "Ein Mann schläft."},
+]
+
+
+def run(*flags, check=True) -> subprocess.CompletedProcess:
+    command = [sys.executable, str(ROOT / "scripts" / "diversify.py"), *map(str, flags)]
+    process = subprocess.run(command, capture_output=True, text=True)
+    assert not check or process.returncode == 0, process.stderr
+    return process
+
+
+@pytest.fixture
+def data(tmp_path):
+    (tmp_path / "data").mkdir()
+    for name, rows in {"train": PAIRS, "validation": PAIRS[:2], "test": PAIRS[1:2]}.items():
+        write(tmp_path / "data" / f"{name}.jsonl", rows)
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def backward(tmp_path):
+    """A model with random weights that translates from German to English."""
+    tokenizer = load_tokenizer(FORWARD)
+    model = make_transformer(vocab_size=len(tokenizer))
+    model.config.source_lang, model.config.target_lang = "de", "en"
+    model.generation_config.max_length = 6
+    model.save_pretrained(tmp_path / "backward")
+    tokenizer.save_pretrained(tmp_path / "backward")
+    return tmp_path / "backward", TranslationPipeline(model=model.eval(), tokenizer=tokenizer)
+
+
+def read(path) -> list[tuple[str, str]]:
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    assert all(list(row) == ["en", "de"] for row in rows)
+    return [(row["en"], row["de"]) for row in rows]
+
+
+def test_both_directions_add_what_they_translate_once(data, backward, tmp_path):
+    folder, translator = backward
+    out = tmp_path / "more"
+    printed = run("--dataset_name", data, "--models", FORWARD, folder, "--num_beams", 1, "--output_dir", out).stdout
+    old = list(dict.fromkeys((pair["en"], pair["de"]) for pair in PAIRS))
+    german = list(dict.fromkeys(pair["de"] for pair in PAIRS))
+    english = [record["translation_text"] for record in translator(german, num_beams=1)]
+    pairs = read(out / "train.jsonl")
+    assert pairs[:3] == old
+    assert ("Two dogs run.", "Zwei Hunde rennen.") in old  # what the forward model says of it is no new pair
+    assert set(pairs) == {*old, ("A man sleeps.", "Ein Mann schläft."), *zip(english, german, strict=True)}
+    assert len(pairs) == len(set(pairs))
+    assert read(out / "validation.jsonl") == old[:2]
+    assert read(out / "test.jsonl") == old[1:2]
+    assert f"{FORWARD} (en-de): 0 new pairs" in printed
+    assert f"train: {len(pairs)} pairs, validation: 2 pairs, test: 1 pairs" in printed
+
+
+def test_bad_input_is_named_and_leaves_nothing(data, backward, tmp_path):
+    nameless = make_transformer(vocab_size=8000)
+    nameless.save_pretrained(tmp_path / "nameless")
+    load_tokenizer(FORWARD).save_pretrained(tmp_path / "nameless")
+    (tmp_path / "other").mkdir()
+    write(tmp_path / "other" / "train.jsonl", [{"en": "a", "fr": "b"}])
+    before = sorted(path.name for path in tmp_path.iterdir())
+    for flags, message in (
+        (["--models", tmp_path / "nameless"], "does not name its `source_lang` and `target_lang`"),
+        (["--models", FORWARD, "--num_beams", 0], "`num_beams` must be 1 or more, got 0"),
+        (["--models", FORWARD, "--output_dir", data], "exists. Choose a new folder."),
+        (["--models", "nothing"], "'nothing' is no folder here"),
+        (["--models", FORWARD, "--dataset_name", tmp_path / "other"], "`target_lang` is 'de', but the columns of"),
+    ):
+        process = run("--dataset_name", data, "--output_dir", tmp_path / "out", *flags, check=False)
+        assert process.returncode == 2
+        assert message in process.stderr
+        assert sorted(path.name for path in tmp_path.iterdir()) == before
