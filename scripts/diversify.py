@@ -53,7 +53,7 @@ def load_translators(args: DiversificationArguments, rows: Dataset) -> list[tupl
         UserError: a model does not say its languages, or they are other ones than the first model's.
         ValueError: the rows lack a language, or a source is longer than the model's input.
     """
-    state, translators = PartialState(), []
+    state, translators = PartialState(cpu=not torch.accelerator.is_available()), []
     for path in args.models:
         model = load_checkpoint(AutoModelForSeq2SeqLM, path, dtype=args.dtype, cache_dir=args.cache_dir)
         tokenizer = load_tokenizer(path, cache_dir=args.cache_dir)

@@ -72,6 +72,19 @@ def test_both_directions_add_what_they_translate_once(data, backward, tmp_path):
     assert f"train: {len(pairs)} pairs, validation: 2 pairs, test: 1 pairs" in printed
 
 
+@pytest.mark.slow
+def test_two_processes_write_what_one_does(data, tmp_path):
+    flags = ["--dataset_name", data, "--models", FORWARD, "--num_beams", "2", "--batch_size", "1", "--output_dir"]
+    run(*flags, tmp_path / "one")
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    command = [sys.executable, *launcher, ROOT / "scripts" / "diversify.py", *flags, tmp_path / "two"]
+    process = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=200)
+    assert process.returncode == 0, process.stderr
+    for name in ("train", "validation", "test"):
+        assert read(tmp_path / "two" / f"{name}.jsonl") == read(tmp_path / "one" / f"{name}.jsonl")
+    assert process.stdout.count("train: ") == 1
+
+
 def test_bad_input_is_named_and_leaves_nothing(data, backward, tmp_path):
     nameless = make_transformer(vocab_size=8000)
     nameless.save_pretrained(tmp_path / "nameless")

@@ -122,6 +122,9 @@ def save_splits(splits: Mapping[str, Dataset], folder: Path) -> None:
     Args:
         splits: by "train", "validation" and "test".
         folder: it must not exist.
+
+    Raises:
+        UserError: it has come to exist.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f"{folder.name}.unfinished-", dir=folder.parent) as unfinished:
@@ -129,6 +132,8 @@ def save_splits(splits: Mapping[str, Dataset], folder: Path) -> None:
         whole.mkdir()
         for name, rows in splits.items():
             rows.to_json(whole / f"{name}.jsonl", force_ascii=False)
+        if os.path.lexists(folder):
+            raise UserError(f"{folder} exists by now: another command has made it. Choose a new folder.")
         whole.rename(folder)
 
 
