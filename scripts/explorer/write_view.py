@@ -84,11 +84,11 @@ def build_write_view(loaded: LoadedModel) -> None:
             yield current, gr.skip(), show_distribution(loaded, current, **shape)
 
     def on_token(story, temperature, top_k, top_p, event: gr.SelectData):
-        with errors_as_messages():
-            if event.index < story.ids.shape[1]:
-                raise ValueError("This token was given. Click one that the model wrote.")
-            story.selected = event.index - story.ids.shape[1]
-            return story, show_distribution(loaded, story, temperature, top_k, top_p)
+        if event.index < story.ids.shape[1]:
+            gr.Info("This token was given. Click one that the model wrote.")  # an error would cover the picture
+            return story, gr.skip()
+        story.selected = event.index - story.ids.shape[1]
+        return story, show_distribution(loaded, story, temperature, top_k, top_p)
 
     def on_slider(story, temperature, top_k, top_p):
         return (
