@@ -434,7 +434,7 @@ def test_a_moving_average_needs_validation_data():
     check_moving_average(0.9, ["train", "validation"])
     check_moving_average(None, ["train"])
     with pytest.raises(
-        ValueError, match=r"`ema_decay` is 0\.9, but there is no validation data .* splits are train, te"
+        ValueError, match=r"`ema_decay` is 0\.9, but there is no validation data to choose the weights"
     ):
         check_moving_average(0.9, ["train", "test"])
 

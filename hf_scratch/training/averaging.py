@@ -98,8 +98,8 @@ def check_moving_average(ema_decay: float | None, splits: Collection[str]) -> No
     """
     if ema_decay is not None and "validation" not in splits:
         raise ValueError(
-            f"`ema_decay` is {ema_decay}, but there is no validation data to choose the weights by: the splits are "
-            f"{', '.join(splits)}. Give `--validation_file`, or leave `ema_decay` out."
+            f"`ema_decay` is {ema_decay}, but there is no validation data to choose the weights by. Give "
+            "`--validation_file`, or leave `ema_decay` out."
         )
 
 

@@ -12,8 +12,10 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
 from choice_tables import BASE, METRICS, RUNS, group_by_choice, metric_values
+from matplotlib.axes import Axes
 from tables import share_of_target
 
+from hf_scratch.reporting.plots import find_limits
 from hf_scratch.reporting.records import Record
 
 
@@ -85,7 +87,7 @@ def plot_growth(points: list[dict[str, Any]], path: Path) -> None:
 
 
 def plot_choices(records: dict[str, Record], path: Path) -> None:
-    """Draw each run's validation loss and BLEU as a point, one line per choice.
+    """Draw each run's validation loss and BLEU as a point, one line per choice. An outlier is written at the edge.
 
     Args:
         records: by `name_seed1`.
@@ -93,10 +95,17 @@ def plot_choices(records: dict[str, Record], path: Path) -> None:
     """
     runs = group_by_choice(records, RUNS)
     figure, axes = plt.subplots(1, 2, figsize=(10, 1.2 + 0.34 * len(runs)), sharey=True, layout="constrained")
-    for axis, (metric, (title, unit, _)) in zip(axes, METRICS.items(), strict=True):
+    for axis, (metric, (title, unit, digits)) in zip(axes, METRICS.items(), strict=True):
+        limits = find_limits([value for seeds in runs.values() for value in metric_values(seeds, metric)])
+        if limits is not None:
+            margin = 0.15 * (limits[1] - limits[0])
+            axis.set_xlim(limits[0] - margin, limits[1] + margin)
         for i, (name, seeds) in enumerate(runs.items()):
             values = metric_values(seeds, metric)
             axis.plot(values, [i] * len(values), "o-", color="black" if name == BASE else "tab:blue")
+            for value in values:
+                if limits and not limits[0] <= value <= limits[1]:
+                    _write_at_edge(axis, i, f"{value:.{digits}f}", value > limits[1])
         axis.axvline(mean(metric_values(runs[BASE], metric)), color="black", linewidth=1, linestyle=":")
         axis.set_xlabel(f"{title} [{unit}]")
         axis.grid(alpha=0.3)
@@ -106,3 +115,8 @@ def plot_choices(records: dict[str, Record], path: Path) -> None:
     figure.suptitle("each point: one seed; dotted: the mean of the unchanged recipe", fontsize=10, x=0.01, ha="left")
     figure.savefig(path, dpi=120)
     plt.close(figure)
+
+
+def _write_at_edge(axis: Axes, y: float, text: str, is_right: bool) -> None:
+    text, x, align = (f"{text} →", 0.99, "right") if is_right else (f"← {text}", 0.01, "left")
+    axis.text(x, y, text, transform=axis.get_yaxis_transform(), ha=align, va="center", fontsize=8)
