@@ -2,6 +2,7 @@
 """The number of threads that generate() finds by timing its steps, and that nobody else notices."""
 
 import threading
+import time
 from itertools import count
 
 import pytest
@@ -19,7 +20,7 @@ def many_threads(monkeypatch):
     """Four threads, which `OMP_NUM_THREADS` does not fix, and no earlier finding."""
     before = torch.get_num_threads()
     monkeypatch.delenv("OMP_NUM_THREADS")
-    monkeypatch.setattr(threads, "_CALLER", threads._Caller())
+    monkeypatch.setattr(threads, "_FOUND", threads._Found())
     torch.set_num_threads(4)
     yield 4
     torch.set_num_threads(before)
@@ -94,20 +95,39 @@ def test_a_fixed_number_stays(many_threads, monkeypatch, fixed):
         torch.use_deterministic_algorithms(False)
 
 
-def test_a_thread_that_begins_meanwhile_gets_the_first_ones_number(many_threads):
-    seen = []
+def test_other_threads_have_the_callers_number(many_threads):
+    seen, decoding, ended = [], threading.Event(), threading.Event()
 
-    def generate():
+    def work():
+        decoding.wait()
+        torch.ones(300, 300) @ torch.ones(300, 300)  # this thread's first work
+        seen.append(torch.get_num_threads())
+        ended.wait()
         with DecodingThreads(weights=1000, rows=1) as chosen:
             seen.append((chosen.most, torch.get_num_threads()))
         seen.append(torch.get_num_threads())
 
+    other = threading.Thread(target=work)
+    other.start()
     with DecodingThreads(weights=1000, rows=1):
-        other = threading.Thread(target=generate)
-        other.start()
-        other.join()
-    assert seen == [(many_threads, 1), many_threads]
+        assert torch.get_num_threads() == 1
+        decoding.set()
+        while not seen:
+            time.sleep(0.001)
+    ended.set()
+    other.join()
+    assert seen == [many_threads, (many_threads, 1), many_threads]
     assert torch.get_num_threads() == many_threads
+
+
+def test_a_number_that_is_set_in_between_stays(many_threads):
+    with DecodingThreads(weights=1000, rows=1) as chosen:
+        chosen.tick(1)
+        torch.set_num_threads(3)
+        for _ in range(20):
+            chosen.tick(1)
+            assert torch.get_num_threads() == 3
+    assert torch.get_num_threads() == 3
 
 
 @pytest.mark.parametrize("num_beams", [1, 3])
@@ -119,6 +139,6 @@ def test_generate_chooses_threads_and_gives_the_same_tokens(many_threads, num_be
     options = {"max_new_tokens": 60, "num_beams": num_beams, "eos_token_id": None, "pad_token_id": 0}
     tokens = model.generate(torch.tensor([[3, 4, 5]]), **options)
     assert torch.get_num_threads() == many_threads
-    assert threads._CALLER.searches
+    assert threads._FOUND.searches
     torch.set_num_threads(1)
     assert torch.equal(model.generate(torch.tensor([[3, 4, 5]]), **options), tokens)

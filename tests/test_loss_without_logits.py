@@ -150,6 +150,19 @@ def test_distillation_by_hand():
     assert teacher.bias.grad is None
 
 
+@pytest.mark.parametrize("plain_head", [True, False])
+def test_a_teacher_that_does_not_fit_is_refused(plain_head):
+    states, labels = torch.randn(2, 3, 4), torch.ones(2, 3, dtype=torch.long)
+    head = nn.Linear(4, 7) if plain_head else nn.Sequential(nn.Linear(4, 7))
+    for teacher, alpha, message in (
+        ((states, nn.Linear(4, 1)), 0.5, "A teacher's vocabulary has 1 tokens, and the model's 7"),
+        ((states[:, 1:], nn.Linear(4, 7)), 0.5, r"of shape \(2, 2\), but the labels are \(2, 3\)"),
+        ((states, nn.Linear(4, 7)), 1.5, "`distillation_alpha` must be from 0 to 1, got 1.5"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            linear_cross_entropy(states, head, labels, teachers=[teacher], distillation_alpha=alpha)
+
+
 def test_r_drop_wants_each_row_twice():
     hidden_states, head, labels = make_problem(9, 4, 7)
     with pytest.raises(ValueError, match="has 1 rows"):

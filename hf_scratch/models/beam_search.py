@@ -234,7 +234,7 @@ def _largest_sums(scores: torch.Tensor, sums: torch.Tensor, count: int) -> tuple
     num_beams, vocab_size = scores.shape[1:]
     whole = vocab_size // BLOCKS * BLOCKS  # the last tokens are in no block
     maxima = scores[..., :whole].unflatten(-1, (-1, BLOCKS)).amax(-2) + sums[..., None]
-    blocks = maxima.flatten(1).topk(count)[1]
+    blocks = maxima.flatten(1).topk(min(count, num_beams * BLOCKS))[1]
     first = blocks // BLOCKS * vocab_size + blocks % BLOCKS
     rest = torch.arange(whole, vocab_size) + torch.arange(num_beams)[:, None] * vocab_size
     places = (first[..., None] + torch.arange(0, whole, BLOCKS)).flatten(1)

@@ -77,9 +77,14 @@ def linear_cross_entropy(
         A scalar in float32.
 
     Raises:
-        ValueError: `r_drop_alpha` with an odd number of rows.
+        ValueError: `r_drop_alpha` with an odd number of rows; `distillation_alpha` below 0 or above 1; or a teacher
+            of another shape or vocabulary.
     """
+    if not 0 <= distillation_alpha <= 1:
+        raise ValueError(f"`distillation_alpha` must be from 0 to 1, got {distillation_alpha}.")
     teachers = teachers if distillation_alpha else ()
+    if shapes := [tuple(each.shape[:-1]) for each, _ in teachers if each.shape[:-1] != labels.shape]:
+        raise ValueError(f"A teacher predicts tokens of shape {shapes[0]}, but the labels are {tuple(labels.shape)}.")
     labels, states = labels.to(hidden_states.device), [hidden_states, *(each for each, _ in teachers)]
     if r_drop_alpha:
         if len(labels) % 2:
@@ -126,7 +131,9 @@ def _compute(
     logits = make_logits(hidden_states).float()
     loss = nn.functional.cross_entropy(logits, labels, reduction="sum", label_smoothing=label_smoothing)
     if teachers:
-        taught = nn.functional.cross_entropy(logits, _predict(teachers, slice(None)), reduction="none")
+        taught = nn.functional.cross_entropy(
+            logits, _predict(teachers, slice(None), logits.shape[-1]), reduction="none"
+        )
         taught = taught.masked_fill(labels == -100, 0.0).sum()
         loss = (1.0 - distillation_alpha) * loss + distillation_alpha * taught
     if r_drop_alpha:
@@ -137,12 +144,15 @@ def _compute(
 
 
 @torch.no_grad()
-def _predict(teachers: list[Teacher], rows: slice) -> torch.Tensor:
+def _predict(teachers: list[Teacher], rows: slice, vocab_size: int) -> torch.Tensor:
     """The mean of the teachers' probabilities, (rows, vocabulary), float32."""
     total = torch.zeros(())
     for states, head in teachers:
         states = states[rows].to(getattr(head, "weight", states).dtype)
-        total = head(states).float().softmax(-1) + total.to(states.device)
+        predicted = head(states).float().softmax(-1)
+        if predicted.shape[-1] != vocab_size:
+            raise ValueError(f"A teacher's vocabulary has {predicted.shape[-1]} tokens, and the model's {vocab_size}.")
+        total = predicted + total.to(states.device)
     return total / len(teachers)
 
 
@@ -189,7 +199,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
                 if label_smoothing:
                     losses -= label_weight * label_smoothing * log_p.mean(-1, keepdim=True)
                 if teachers:
-                    taught = _predict(teachers, part).mul_(distillation_alpha)
+                    taught = _predict(teachers, part, vocab_size).mul_(distillation_alpha)
                     losses -= (taught * log_p).sum(-1, keepdim=True)
                 if r_drop_alpha:
                     pairs = log_p.unflatten(0, (-1, 2))

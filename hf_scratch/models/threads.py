@@ -23,10 +23,10 @@ class DecodingThreads:
 
     The number begins at 1, or at what the caller's thread found before for as much work. Twice or half as many threads
     are tried for a few steps, rarely where it was in vain, and kept where they are faster. There are never more than
-    the caller's number, which is set again at the end.
+    the caller's number, which is set again at the end. New threads of Python get the caller's number all the time.
 
     The number stays as it is if it is 1, if the environment sets `OMP_NUM_THREADS`, and under
-    `torch.use_deterministic_algorithms(True)`.
+    `torch.use_deterministic_algorithms(True)`; and from where something else sets it in between.
 
     Args:
         weights: the number of weights by which a step multiplies each row.
@@ -37,30 +37,44 @@ class DecodingThreads:
         self.weights, self.rows = weights, rows
 
     def __enter__(self) -> "DecodingThreads":
-        self.most = _CALLER.enter()
+        self.most = self.number = torch.get_num_threads()
         is_fixed = "OMP_NUM_THREADS" in os.environ or torch.are_deterministic_algorithms_enabled()
         self.chooses, self.search = self.most > 1 and not is_fixed, None
         if self.chooses:
-            torch.set_num_threads(min(self._search(self.rows).number, self.most))
+            self._set(self._search(self.rows).number)
         return self
 
     def __exit__(self, *exception) -> None:
-        if self.chooses:
+        if self.chooses and torch.get_num_threads() == self.number:
             torch.set_num_threads(self.most)
-        _CALLER.leave()
 
     def tick(self, rows: int) -> None:
         """To be called at the start of each step, with its number of rows."""
         if not self.chooses:
             return
+        if torch.get_num_threads() != self.number:  # somebody else has set it, a logits processor for example
+            self.chooses = False
+            return
         now = time.perf_counter()
         if self.search is not None:
             self.search.record((now - self.start) / self.rows, self.most)
         self.search, self.start, self.rows = self._search(rows), now, rows
-        torch.set_num_threads(min(self.search.trial or self.search.number, self.most))
+        self._set(self.search.trial or self.search.number)
 
     def _search(self, rows: int) -> "Search":
-        return _CALLER.searches[(self.weights * rows).bit_length()]  # one for each power of two
+        return _FOUND.searches[(self.weights * rows).bit_length()]  # one for each power of two
+
+    def _set(self, number: int) -> None:
+        number = min(number, self.most)
+        if number == self.number:
+            return
+        torch.set_num_threads(number)
+        self.number = number
+        # torch gives the number set last, by any thread of Python, to each new one: that is to be the caller's. A new
+        # thread that works before this one has run keeps the other number
+        last = threading.Thread(target=torch.set_num_threads, args=(self.most,))
+        last.start()
+        last.join()
 
 
 class Search:
@@ -86,31 +100,11 @@ class Search:
             self.trial, self.times = None, []
 
 
-class _Caller(threading.local):
-    """A thread of Python that generates, with its own number of threads of torch.
-
-    torch gives the number set last to each new thread of Python. While another one generates, that is the search's.
-    """
-
-    lock, generating, number = threading.Lock(), 0, 1  # of the class: shared by all callers
-    is_new = True
+class _Found(threading.local):
+    """What a thread of Python has found. Each has its own number of threads of torch."""
 
     def __init__(self):
         self.searches: dict[int, Search] = defaultdict(Search)
 
-    def enter(self) -> int:
-        with self.lock:
-            if not _Caller.generating:
-                _Caller.number = torch.get_num_threads()
-            elif self.is_new:
-                torch.set_num_threads(_Caller.number)
-            _Caller.generating += 1
-        self.is_new = False
-        return torch.get_num_threads()
 
-    def leave(self) -> None:
-        with self.lock:
-            _Caller.generating -= 1
-
-
-_CALLER = _Caller()
+_FOUND = _Found()
