@@ -173,6 +173,10 @@ TABLE = [
         "translator has another vocabulary",
     ),
     (WRITE + "--ema_decay 1", "`ema_decay` must be above 0 and below 1, got 1.0"),
+    (
+        WRITE + "--tokenizer_name {bad}/gpt --teacher_models {bad}/gpt",
+        "gpt has 300 tokens, and that of the model that",
+    ),
     (WRITE + "--teacher_models nothing", "`teacher_models`: 'nothing' is no folder here, and could not be had"),
     (
         WRITE + "--tokenizer_name {bad}/gpt --teacher_models {bad}/gpt --mlm_probability 0.2 "

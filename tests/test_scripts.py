@@ -132,7 +132,7 @@ def test_a_training_goes_on_from_a_model_and_changes_its_config(translation, pai
     assert missing.stderr.splitlines()[-1].endswith("'./nothing' is not a folder.")
     assert not (tmp_path / "second").exists()
     run(*second, tmp_path / "run")
-    assert ", with `run` as its teacher with hf_scratch" in (tmp_path / "second" / "README.md").read_text("utf-8")
+    assert "It has learnt from `run` as well." in (tmp_path / "second" / "README.md").read_text("utf-8")
     first, config = (
         json.loads((tmp_path / name / "config.json").read_text(encoding="utf-8")) for name in ("run", "second")
     )

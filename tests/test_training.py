@@ -8,7 +8,13 @@ from conftest import make_transformer
 from datasets import Dataset
 from huggingface_hub import ModelCard
 from torch.distributed.fsdp import fully_shard
-from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainingArguments, TrainerCallback
+from transformers import (
+    DataCollatorForSeq2Seq,
+    MarianConfig,
+    MarianMTModel,
+    Seq2SeqTrainingArguments,
+    TrainerCallback,
+)
 
 from hf_scratch.data.pairs import PairsWithBPEDropout, tokenize_pairs
 from hf_scratch.manifest import write_manifest
@@ -154,6 +160,24 @@ def test_a_student_learns_the_mean_of_its_teachers(make_trainer, joint_tokenizer
     loss.backward()
     assert all(p.grad is None for teacher in teachers for p in teacher.parameters())
     assert not any(teacher.training for teacher in teachers)
+
+
+def test_a_teacher_of_another_library_teaches_its_own_logits(make_trainer, joint_tokenizer):
+    """Marian adds a bias to its logits, behind the head."""
+    size = len(joint_tokenizer)
+    config = MarianConfig(
+        vocab_size=size, d_model=8, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2,
+        decoder_attention_heads=2, encoder_ffn_dim=8, decoder_ffn_dim=8, pad_token_id=0, eos_token_id=2,
+        decoder_start_token_id=0, max_position_embeddings=40,
+    )  # fmt: skip
+    teacher = MarianMTModel(config).eval()
+    teacher.final_logits_bias.normal_()
+    trainer = make_trainer(teaching={"teacher_models": [teacher], "distillation_alpha": 1.0})
+    model, batch = trainer.model.train(), next(iter(trainer.get_train_dataloader()))
+    kept = batch["labels"] != -100
+    loss = trainer.compute_loss(model, dict(batch), num_items_in_batch=kept.sum())
+    expected = -(teacher(**batch).logits.softmax(-1) * model(**batch).logits.log_softmax(-1)).sum(-1)
+    torch.testing.assert_close(loss, expected[kept].mean())
 
 
 def test_who_is_its_own_teacher_learns_nothing_from_it(make_trainer):

@@ -25,7 +25,7 @@ _TEMPLATE = """---
 
 # {name}
 
-{what} {origin} with hf_scratch, recipe `{recipe}`, data `{data}`.
+{what} {origin} with hf_scratch, recipe `{recipe}`, data `{data}`.{teachers}
 
 ```python
 import hf_scratch  # without it: trust_remote_code=True in each call that loads something
@@ -232,7 +232,7 @@ def _format_examples(header: tuple[str, ...], examples: Sequence[tuple], intro: 
 
 def _show_text(text: str) -> str:
     """A text for a cell of a table, at most `LONGEST_EXAMPLE` characters of it."""
-    text = " ".join(text.split())
+    text = " ".join("".join(char if char.isprintable() else " " for char in text).split())
     text = text if len(text) <= LONGEST_EXAMPLE else text[: LONGEST_EXAMPLE - 4] + " ..."
     return text.replace("|", r"\|")
 
@@ -286,14 +286,15 @@ def _write(
     table = format_table(["metric", "value", "on"], [[label, value, split] for label, _, value, split in results])
     if record.get("stopped") == IN_WARMUP:
         logger.warning(f"The training was {_describe_early_end(record)}. Raise `max_minutes` or lower `warmup_steps`.")
-    teachers = [f"`{hide_folders(teacher.name_or_path)}`" for teacher in getattr(trainer, "teacher_models", [])]
-    taught = f", with {' and '.join(teachers)} as its teacher{'s' * (len(teachers) > 1)}" if teachers else ""
+    teachers = getattr(trainer, "teacher_models", []) if getattr(trainer, "distillation_alpha", 0.0) else []
+    names = [f"`{hide_folders(teacher.name_or_path)}`" for teacher in teachers]
     card = _TEMPLATE.format(
         front_matter=data.to_yaml().strip(),
         name=name,
         recipe=record["recipe"] or "none",
         data=record["data"],
-        origin=(f"Trained further from `{base}`" if base else "Trained from scratch") + taught,
+        origin=f"Trained further from `{base}`" if base else "Trained from scratch",
+        teachers=f"\nIt has learnt from {', '.join(names)} as well." if names else "",
         results=f"{table}\n\n{notes}" if results else "There were no validation or test data.",
         training=format_training(record),
         command=record["command"],

@@ -75,8 +75,8 @@ def load_teachers(
 
     Raises:
         UserError: see `load_checkpoint` and `load_tokenizer`.
-        ValueError: a teacher has another vocabulary, fewer positions than the longest row, or another attention: one
-            that sees later tokens has nothing to predict.
+        ValueError: a teacher has another vocabulary, another size of its head, fewer positions than the longest row,
+            or another attention: one that sees later tokens has nothing to predict.
     """
     teachers = []
     for path in paths:
@@ -94,6 +94,12 @@ def load_teachers(
             raise ValueError(
                 f"`teacher_models`: {path} has another vocabulary than this training. Set `tokenizer_name` to the "
                 "teacher's tokenizer; all teachers must have the same."
+            )
+        sizes = [each.get_output_embeddings().weight.shape[0] for each in (teacher, model)]
+        if sizes[0] != sizes[1]:
+            raise ValueError(
+                f"`teacher_models`: the head of {path} has {sizes[0]} tokens, and that of the model that learns "
+                f"{sizes[1]}. Choose another teacher, or resize its embeddings to the tokenizer's size."
             )
         positions = getattr(teacher.config, "max_position_embeddings", None)
         if positions is not None and positions < longest:

@@ -24,6 +24,8 @@ from ..data.sampling import (
     UpdateBatchSampler,
 )
 from ..models.loss import Teacher
+from ..models.modeling_scratch_gpt import ScratchGPTForCausalLM
+from ..models.modeling_scratch_transformer import ScratchTransformerForConditionalGeneration
 from ..reporting.records import public_name
 from .arguments import data_seed
 from .callbacks import TrainingTime
@@ -82,7 +84,7 @@ class ScratchTrainerMixin(StreamingTrainerMixin, ShardedTrainerMixin):
         }
         own["ema_decay"] = None if self.moving_average is None else self.moving_average.decay
         teachers = [public_name(teacher.name_or_path) for teacher in self.teacher_models]
-        return {**super()._argument_facts(), **own, "teacher_models": " ".join(teachers)}
+        return {**super()._argument_facts(), **own, "teacher_models": " ".join(teachers) or None}
 
     def _save_rng_state(self, output_dir: str) -> None:
         super()._save_rng_state(output_dir)
@@ -113,13 +115,16 @@ class ScratchTrainerMixin(StreamingTrainerMixin, ShardedTrainerMixin):
 
     @torch.no_grad()
     def _ask_teachers(self, inputs: dict[str, Any]) -> list[Teacher]:
-        """What the teachers predict for a batch, with their heads still to be applied."""
+        """What the teachers predict for a batch. The heads of our own models are still to be applied."""
         inputs = {name: x for name, x in inputs.items() if name not in ("labels", "shift_labels")}
         teachers = []
-        for teacher in self.teacher_models:
-            with self.accelerator.autocast():
-                states = teacher.base_model(**inputs, return_dict=True).last_hidden_state
-            teachers.append(Teacher(states, teacher.get_output_embeddings()))
+        with self.accelerator.autocast():
+            for teacher in self.teacher_models:
+                if type(teacher) in (ScratchGPTForCausalLM, ScratchTransformerForConditionalGeneration):
+                    states = teacher.base_model(**inputs, return_dict=True).last_hidden_state
+                    teachers.append(Teacher(states, teacher.get_output_embeddings()))
+                else:  # whose logits may be scaled, capped or shifted behind the head
+                    teachers.append(Teacher(teacher(**inputs, return_dict=True).logits, torch.nn.Identity()))
         return teachers
 
     def make_batch_sampler(self) -> UpdateBatchSampler | None:
