@@ -75,7 +75,7 @@ def load_translators(args: DiversificationArguments, rows: Dataset) -> list[tupl
 def main() -> None:
     with preparation():
         (args,), _ = parse_arguments(DiversificationArguments)
-        output_dir = check_new_folder(args.output_dir)
+        output_dir = check_new_folder(args.output_dir, args.dataset_name)
         splits = load_splits(args.dataset_name, cache_dir=args.cache_dir)
         if "train" not in splits:
             raise UserError(f"`dataset_name` ({args.dataset_name}) has no training data.")

@@ -43,7 +43,7 @@ def is_held_out(text: str, share: float) -> bool:
 @preparation()
 def main() -> None:
     (args,), _ = parse_arguments(HoldOutArguments)
-    output_dir = check_new_folder(args.output_dir)
+    output_dir = check_new_folder(args.output_dir, args.dataset_name)
     splits = load_splits(args.dataset_name, cache_dir=args.cache_dir)
     if "train" not in splits:
         raise UserError(f"`dataset_name` ({args.dataset_name}) has no training data.")

@@ -56,7 +56,11 @@ def test_a_single_seed_has_no_spread_to_compare_with():
 
 @pytest.mark.parametrize(
     ("flags", "message"),
-    [(["--only", "gelu,prenorm"], "prenorm is none of base"), (["--seeds", "1,x"], "`seeds` is '1,x'")],
+    [
+        (["--only", "gelu,prenorm"], "'prenorm' is none of base"),
+        (["--seeds", "1,x"], "`seeds` is '1,x'"),
+        (["--flags", "a '"], "`flags` is"),
+    ],
 )
 def test_a_wrong_option_is_refused_before_any_training(tmp_path, flags, message):
     command = [*COMMAND, "--data", str(tmp_path), "--output_dir", str(tmp_path / "runs"), *flags]
@@ -79,6 +83,27 @@ def test_a_run_with_other_flags_is_not_taken_for_this_one(tmp_path):
     process = command_with_run(tmp_path, "gelu")
     assert process.returncode == 2
     assert "is of a run without --config_overrides activation_function=gelu" in process.stderr
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}", json.dumps(record(None)), json.dumps(record(float("nan")))])
+def test_a_damaged_record_is_named(tmp_path, text):
+    run = tmp_path / "base_seed7" / "run.json"
+    run.parent.mkdir()
+    run.write_text(text)
+    process = subprocess.run([*COMMAND, "--data", "x", "--output_dir", tmp_path], capture_output=True, text=True)
+    assert process.returncode == 2
+    assert "base_seed7/run.json is no record of a finished run" in process.stderr
+    assert process.stderr.endswith("Remove it.\n")
+
+
+def test_runs_of_another_length_are_found_before_a_training(tmp_path):
+    run = tmp_path / "base_seed7" / "run.json"
+    run.parent.mkdir()
+    run.write_text(json.dumps(record(1.5) | {"updates": 3}))
+    process = subprocess.run([*COMMAND, "--data", "x", "--output_dir", tmp_path], capture_output=True, text=True)
+    assert process.returncode == 2
+    assert "Runs of unequal length cannot be compared" in process.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["base_seed7"]
 
 
 def test_finished_runs_are_not_trained_again(tmp_path):

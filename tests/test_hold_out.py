@@ -45,6 +45,14 @@ def test_the_same_texts_are_held_out_in_any_order(tmp_path):
     assert 0.02 < len(parts[0]) / 150 < 0.2
 
 
+def test_dates_stay_dates(tmp_path):
+    data = write(tmp_path / "data", [{**row, "when": "2024-01-01T00:00:00"} for row in ROWS])
+    for name in ("validation", "test"):
+        (data / f"{name}.jsonl").unlink()
+    run("--dataset_name", data, "--column", "en", "--output_dir", tmp_path / "out")
+    assert {row["when"][:19] for row in read(tmp_path / "out" / "train.jsonl")} == {"2024-01-01T00:00:00"}
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
@@ -52,10 +60,16 @@ def test_the_same_texts_are_held_out_in_any_order(tmp_path):
         (["--column", "en", "--share", 1], "`share` must be above 0 and below 1, got 1.0."),
         (["--column", "en", "--share", 1e-9], "one of the two parts would be empty"),
         (["--column", "en", "--output_dir", "."], "`output_dir` (.) exists. Choose a new folder."),
+        (["--column", "en", "--output_dir", ""], "`output_dir` () exists. Choose a new folder."),
+        (
+            ["--column", "en", "--output_dir", "{data}/part"],
+            "whose data its files would join. Choose a folder outside.",
+        ),
     ],
 )
 def test_bad_input_is_named_and_leaves_nothing(tmp_path, flags, message):
     data = write(tmp_path / "data", ROWS)
+    flags = [str(flag).format(data=data) for flag in flags]
     process = run("--dataset_name", data, "--output_dir", tmp_path / "out", *flags, check=False)
     assert process.returncode == 2
     assert message in process.stderr

@@ -105,15 +105,21 @@ def load_folder(folder: str, config_name: str | None = None, cache_dir: str | No
     return splits
 
 
-def check_new_folder(output_dir: str) -> Path:
-    """The folder that a command is to make.
+def check_new_folder(output_dir: str, dataset_name: str) -> Path:
+    """The folder that a command is to make out of another folder or a Hub dataset.
 
     Raises:
-        UserError: there is something of that name.
+        UserError: there is something of that name; or it is in the other folder, whose data it would join.
     """
-    if os.path.lexists(output_dir):
+    folder = Path(os.path.abspath(output_dir))
+    if os.path.lexists(folder):
         raise UserError(f"`output_dir` ({output_dir}) exists. Choose a new folder.")
-    return Path(output_dir)
+    if os.path.isdir(dataset_name) and Path(dataset_name).resolve() in folder.resolve().parents:
+        raise UserError(
+            f"`output_dir` ({output_dir}) is in `dataset_name` ({dataset_name}), whose data its files would join. "
+            "Choose a folder outside."
+        )
+    return folder
 
 
 def save_splits(splits: Mapping[str, Dataset], folder: Path) -> None:
@@ -131,7 +137,7 @@ def save_splits(splits: Mapping[str, Dataset], folder: Path) -> None:
         whole = Path(unfinished, folder.name)
         whole.mkdir()
         for name, rows in splits.items():
-            rows.to_json(whole / f"{name}.jsonl", force_ascii=False)
+            rows.to_json(whole / f"{name}.jsonl", force_ascii=False, date_format="iso")
         if os.path.lexists(folder):
             raise UserError(f"{folder} exists by now: another command has made it. Choose a new folder.")
         whole.rename(folder)

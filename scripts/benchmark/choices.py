@@ -9,18 +9,19 @@ where it stopped, and runs that are kept already are left out. `--write true` ke
 picture and writes the table. Two commands with different choices or seeds may share an `output_dir`.
 """
 
+import math
 import shlex
 import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from choice_tables import LEVERS, RUNS, TEACHER, format_choices
+from choice_tables import LEVERS, METRICS, RUNS, TEACHER, format_choices, metric_values
 from plots import plot_choices
 from tables import CHOICE_RESULTS, ROOT, update_readmes
 
-from hf_scratch.errors import UserError, command, preparation
-from hf_scratch.reporting.records import hide_folders, read_record, read_records, write_record
+from hf_scratch.errors import UserError, command, describe, preparation
+from hf_scratch.reporting.records import Record, hide_folders, read_record, write_record
 from hf_scratch.training.parsing import parse_arguments
 
 
@@ -42,7 +43,7 @@ def train(name: str, seed: str, args: ChoiceArguments) -> None:
     flags = [*shlex.split(RUNS[name][1].replace(TEACHER, str(ROOT / TEACHER))), *shlex.split(args.flags)]
     for path in (folder / "run.json", CHOICE_RESULTS / f"{folder.name}.json"):
         if path.exists():
-            trained = shlex.split(read_record(path)["command"])
+            trained = shlex.split(read_run(path)["command"])
             if missing := [flag for flag in flags if hide_folders(flag) not in trained]:
                 raise UserError(
                     f"{path} is of a run without {' '.join(missing)}, so it cannot be compared. Choose another "
@@ -58,24 +59,57 @@ def train(name: str, seed: str, args: ChoiceArguments) -> None:
         raise UserError(f"The training of {folder} has failed: see its messages above.")
 
 
+def read_run(path: Path) -> Record:
+    """A run's record.
+
+    Raises:
+        UserError: it is damaged, or lacks what the table needs.
+    """
+    try:
+        record = read_record(path)
+        shlex.split(record["command"])
+        numbers = [record["updates"], record["epochs"], *(metric_values([record], metric)[0] for metric in METRICS)]
+        if not all(math.isfinite(number) for number in numbers):
+            raise ValueError(f"not all numbers are finite: {numbers}")
+    except (ValueError, TypeError, KeyError) as error:
+        raise UserError(f"{path} is no record of a finished run ({describe(error)}). Remove it.") from error
+    return record
+
+
+def read_runs(output_dir: str) -> tuple[dict[str, Record], dict[str, Record]]:
+    """The records in `output_dir`, and those with the kept ones, by name.
+
+    Raises:
+        UserError: see `read_run`; or some runs are longer than others.
+    """
+    runs = {path.parent.name: read_run(path) for path in sorted(Path(output_dir).glob("*_seed*/run.json"))}
+    records = {path.stem: read_run(path) for path in sorted(CHOICE_RESULTS.glob("*.json"))} | runs
+    if len({record["updates"] for record in records.values()}) > 1:
+        counts = ", ".join(f"{name} {record['updates']:,}" for name, record in records.items())
+        raise UserError(f"Runs of unequal length cannot be compared; their updates are: {counts}.")
+    return runs, records
+
+
 @command
 def main() -> None:
     with preparation():
         (args,), _ = parse_arguments(ChoiceArguments)
         names = args.only.replace(" ", "").split(",") if args.only else list(RUNS)
         if unknown := [name for name in names if name not in RUNS]:
-            raise UserError(f"`only` is {args.only!r}, but {unknown[0]} is none of {', '.join(RUNS)}.")
+            raise UserError(f"`only` is {args.only!r}, but {unknown[0]!r} is none of {', '.join(RUNS)}.")
         seeds = args.seeds.replace(" ", "").split(",")
-        if not all(seed.isdecimal() for seed in seeds):
+        if not all(seed.isascii() and seed.isdecimal() for seed in seeds):
             raise UserError(f"`seeds` is {args.seeds!r}: give numbers and commas, e.g. 1,2.")
+        try:
+            shlex.split(args.flags)
+        except ValueError as error:
+            raise UserError(f"`flags` is {args.flags!r}: {error}.") from error
+        Path(args.output_dir).mkdir(parents=True, exist_ok=True)
+    runs, records = read_runs(args.output_dir)
     for seed in seeds:
         for name in names:
             train(name, seed, args)
-    runs = {path.parent.name: read_record(path) for path in Path(args.output_dir).glob("*_seed*/run.json")}
-    records = read_records(CHOICE_RESULTS) | runs
-    if len({record["updates"] for record in records.values()}) > 1:
-        counts = ", ".join(f"{name} {record['updates']:,}" for name, record in records.items())
-        raise UserError(f"Runs of unequal length cannot be compared; their updates are: {counts}.")
+            runs, records = read_runs(args.output_dir)
     if args.write:
         CHOICE_RESULTS.mkdir(exist_ok=True)
         for name, record in runs.items():
