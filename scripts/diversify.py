@@ -63,7 +63,8 @@ def load_translators(args: DiversificationArguments, rows: Dataset) -> list[tupl
         if None in languages or len({*languages}) != 2:
             raise UserError(f"`models`: the config of {path} does not name its `source_lang` and `target_lang`.")
         if translators and {*languages} != {*translators[0][2]}:
-            raise UserError(f"`models`: {path} translates {'-'.join(languages)}, but the first one does not.")
+            first = f"{args.models[0]} {'-'.join(translators[0][2])}"
+            raise UserError(f"`models`: {path} translates {'-'.join(languages)}, and {first}.")
         sources = take_pairs(rows, *languages, name=args.dataset_name)["source"]
         longest = getattr(model.config, "max_position_embeddings", None)
         check_lengths(count_tokens(sources, tokenizer), longest, "training sources", "Shorten or remove them.")

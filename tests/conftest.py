@@ -1,8 +1,12 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 """Shared by the tests: tiny models of both families and their variants, a tiny tokenizer, and the real data sets."""
 
+import importlib.util
 import os
+import subprocess
+import sys
 from pathlib import Path
+from types import ModuleType
 
 # Models this small run faster on one thread, also in the commands that tests start. On two threads, each operation
 # waits for the other core, which may be busy with another test.
@@ -257,3 +261,30 @@ def one_process_group(tmp_path):
                                          world_size=1)  # fmt: skip
     yield
     torch.distributed.destroy_process_group()
+
+
+def load_script(name: str) -> ModuleType:
+    """A file of scripts/ as a module: "hold_out", "benchmark/choices"."""
+    spec = importlib.util.spec_from_file_location(f"script_{name}", ROOT / "scripts" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def run_here(monkeypatch, capsys):
+    """Runs a script in this process. A process of its own would import everything again."""
+
+    def run(script: str, *flags, check: bool = True) -> subprocess.CompletedProcess:
+        monkeypatch.setattr(sys, "argv", [str(ROOT / "scripts" / f"{script}.py"), *map(str, flags)])
+        code = 0
+        try:
+            load_script(script).main()
+        except SystemExit as ended:
+            code = ended.code
+        printed = capsys.readouterr()
+        assert not check or code == 0, printed.err
+        return subprocess.CompletedProcess(sys.argv, code, printed.out, printed.err)
+
+    return run

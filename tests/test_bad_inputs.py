@@ -1,16 +1,14 @@
 """Mistakes that users make: each ends a command with one clear line on stderr and status 2, before any training."""
 
 import gzip
-import importlib.util
 import json
 import shutil
 import subprocess
 import sys
-from types import ModuleType
 
 import pytest
 import torch
-from conftest import ROOT, make_gpt, make_transformer
+from conftest import ROOT, load_script, make_gpt, make_transformer
 from datasets import disable_progress_bars, enable_progress_bars
 from safetensors.torch import save_file
 
@@ -298,14 +296,6 @@ TABLE = [
     (CONVERT + "none --target gpt2", "holds no model"),
     (CONVERT + "cut_generation --target marian", "generation_config.json is not whole"),
 ]
-
-
-def load_script(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"script_{name}", ROOT / "scripts" / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(scope="module")

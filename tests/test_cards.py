@@ -4,9 +4,9 @@ import json
 import sys
 
 import pytest
-from conftest import make_transformer
+from conftest import load_script, make_transformer
 from huggingface_hub import ModelCard
-from test_bad_inputs import PAIRS, TEXTS, load_script
+from test_bad_inputs import PAIRS, TEXTS
 from test_scripts import TINY_GPT, TINY_TRANSFORMER, write
 
 from hf_scratch.evaluation.translation import evaluate_translation

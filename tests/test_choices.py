@@ -9,7 +9,7 @@ import pytest
 from conftest import ROOT
 
 sys.path[:0] = [str(ROOT / "scripts" / "benchmark")]
-COMMAND = [sys.executable, str(ROOT / "scripts" / "benchmark" / "choices.py")]
+SCRIPT = "benchmark/choices"
 
 
 def record(loss, bleu=30.0):
@@ -62,52 +62,51 @@ def test_a_single_seed_has_no_spread_to_compare_with():
         (["--flags", "a '"], "`flags` is"),
     ],
 )
-def test_a_wrong_option_is_refused_before_any_training(tmp_path, flags, message):
-    command = [*COMMAND, "--data", str(tmp_path), "--output_dir", str(tmp_path / "runs"), *flags]
-    process = subprocess.run(command, capture_output=True, text=True)
+def test_a_wrong_option_is_refused_before_any_training(run_here, tmp_path, flags, message):
+    process = run_here(SCRIPT, "--data", tmp_path, "--output_dir", tmp_path / "runs", *flags, check=False)
     assert process.returncode == 2
     assert message in process.stderr
     assert not (tmp_path / "runs").exists()
 
 
-def command_with_run(tmp_path, name) -> subprocess.CompletedProcess:
-    """The command for a choice with seed 7, in a folder that has such a run, without any flag."""
+def flags_with_run(tmp_path, name) -> list:
+    """The flags for a choice with seed 7, in a folder that has such a run, without any flag."""
     run = tmp_path / f"{name}_seed7" / "run.json"
     run.parent.mkdir()
     run.write_text(json.dumps(record(1.5)))
-    command = [*COMMAND, "--data", "nowhere", "--only", name, "--seeds", "7", "--output_dir", str(tmp_path)]
-    return subprocess.run(command, capture_output=True, text=True)
+    return ["--data", "nowhere", "--only", name, "--seeds", "7", "--output_dir", tmp_path]
 
 
-def test_a_run_with_other_flags_is_not_taken_for_this_one(tmp_path):
-    process = command_with_run(tmp_path, "gelu")
+def test_a_run_with_other_flags_is_not_taken_for_this_one(run_here, tmp_path):
+    process = run_here(SCRIPT, *flags_with_run(tmp_path, "gelu"), check=False)
     assert process.returncode == 2
     assert "is of a run without --config_overrides activation_function=gelu" in process.stderr
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "{}", json.dumps(record(None)), json.dumps(record(float("nan")))])
-def test_a_damaged_record_is_named(tmp_path, text):
+def test_a_damaged_record_is_named(run_here, tmp_path, text):
     run = tmp_path / "base_seed7" / "run.json"
     run.parent.mkdir()
     run.write_text(text)
-    process = subprocess.run([*COMMAND, "--data", "x", "--output_dir", tmp_path], capture_output=True, text=True)
+    process = run_here(SCRIPT, "--data", "x", "--output_dir", tmp_path, check=False)
     assert process.returncode == 2
     assert "base_seed7/run.json is no record of a finished run" in process.stderr
     assert process.stderr.endswith("Remove it.\n")
 
 
-def test_runs_of_another_length_are_found_before_a_training(tmp_path):
+def test_runs_of_another_length_are_found_before_a_training(run_here, tmp_path):
     run = tmp_path / "base_seed7" / "run.json"
     run.parent.mkdir()
     run.write_text(json.dumps(record(1.5) | {"updates": 3}))
-    process = subprocess.run([*COMMAND, "--data", "x", "--output_dir", tmp_path], capture_output=True, text=True)
+    process = run_here(SCRIPT, "--data", "x", "--output_dir", tmp_path, check=False)
     assert process.returncode == 2
     assert "Runs of unequal length cannot be compared" in process.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["base_seed7"]
 
 
 def test_finished_runs_are_not_trained_again(tmp_path):
-    process = command_with_run(tmp_path, "base")
+    command = [sys.executable, ROOT / "scripts" / f"{SCRIPT}.py", *flags_with_run(tmp_path, "base")]
+    process = subprocess.run(list(map(str, command)), capture_output=True, text=True)
     assert process.returncode == 0, process.stderr
     assert (tmp_path / "choices.png").stat().st_size > 0
     assert "Not measured yet." in process.stdout

@@ -21,10 +21,10 @@ PAIRS = [
 ]
 
 
-def run(*flags, check=True) -> subprocess.CompletedProcess:
+def run(*flags) -> subprocess.CompletedProcess:
     command = [sys.executable, str(ROOT / "scripts" / "diversify.py"), *map(str, flags)]
     process = subprocess.run(command, capture_output=True, text=True)
-    assert not check or process.returncode == 0, process.stderr
+    assert process.returncode == 0, process.stderr
     return process
 
 
@@ -85,7 +85,7 @@ def test_two_processes_write_what_one_does(data, tmp_path):
     assert process.stdout.count("train: ") == 1
 
 
-def test_bad_input_is_named_and_leaves_nothing(data, backward, tmp_path):
+def test_bad_input_is_named_and_leaves_nothing(run_here, data, backward, tmp_path):
     nameless = make_transformer(vocab_size=8000)
     nameless.save_pretrained(tmp_path / "nameless")
     load_tokenizer(FORWARD).save_pretrained(tmp_path / "nameless")
@@ -99,7 +99,7 @@ def test_bad_input_is_named_and_leaves_nothing(data, backward, tmp_path):
         (["--models", "nothing"], "'nothing' is no folder here"),
         (["--models", FORWARD, "--dataset_name", tmp_path / "other"], "`target_lang` is 'de', but the columns of"),
     ):
-        process = run("--dataset_name", data, "--output_dir", tmp_path / "out", *flags, check=False)
+        process = run_here("diversify", "--dataset_name", data, "--output_dir", tmp_path / "out", *flags, check=False)
         assert process.returncode == 2
         assert message in process.stderr
         assert sorted(path.name for path in tmp_path.iterdir()) == before

@@ -11,13 +11,6 @@ from conftest import ROOT
 ROWS = [{"en": f"sentence {i % 150}", "de": f"Satz {i}"} for i in range(200)]  # 50 sources occur twice
 
 
-def run(*flags, check=True) -> subprocess.CompletedProcess:
-    command = [sys.executable, str(ROOT / "scripts" / "hold_out.py"), *map(str, flags)]
-    process = subprocess.run(command, capture_output=True, text=True)
-    assert not check or process.returncode == 0, process.stderr
-    return process
-
-
 def write(folder, rows):
     folder.mkdir()
     for name, part in {"train": rows, "validation": ROWS[:3], "test": ROWS[:5]}.items():
@@ -30,11 +23,12 @@ def read(path) -> list[dict]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def test_the_same_texts_are_held_out_in_any_order(tmp_path):
+def test_the_same_texts_are_held_out_in_any_order(run_here, tmp_path):
     parts = []
     for name, rows in {"a": ROWS, "b": [*ROWS[::-1], {"en": "another", "de": "ein anderer"}]}.items():
         out = tmp_path / f"{name}_out"
-        printed = run("--dataset_name", write(tmp_path / name, rows), "--column", "en", "--output_dir", out).stdout
+        flags = ["--dataset_name", write(tmp_path / name, rows), "--column", "en", "--output_dir", out]
+        printed = run_here("hold_out", *flags).stdout
         train, held_out = read(out / "train.jsonl"), read(out / "test.jsonl")
         assert printed.strip() == f"train: {len(train)} rows, validation: 3 rows, test: {len(held_out)} rows"
         assert sorted(row["de"] for row in [*train, *held_out]) == sorted(row["de"] for row in rows)
@@ -49,7 +43,8 @@ def test_dates_stay_dates(tmp_path):
     data = write(tmp_path / "data", [{**row, "when": "2024-01-01T00:00:00"} for row in ROWS])
     for name in ("validation", "test"):
         (data / f"{name}.jsonl").unlink()
-    run("--dataset_name", data, "--column", "en", "--output_dir", tmp_path / "out")
+    command = [sys.executable, ROOT / "scripts" / "hold_out.py", "--dataset_name", data, "--column", "en"]
+    subprocess.run([*command, "--output_dir", tmp_path / "out"], check=True)
     assert {row["when"][:19] for row in read(tmp_path / "out" / "train.jsonl")} == {"2024-01-01T00:00:00"}
 
 
@@ -67,10 +62,10 @@ def test_dates_stay_dates(tmp_path):
         ),
     ],
 )
-def test_bad_input_is_named_and_leaves_nothing(tmp_path, flags, message):
+def test_bad_input_is_named_and_leaves_nothing(run_here, tmp_path, flags, message):
     data = write(tmp_path / "data", ROWS)
     flags = [str(flag).format(data=data) for flag in flags]
-    process = run("--dataset_name", data, "--output_dir", tmp_path / "out", *flags, check=False)
+    process = run_here("hold_out", "--dataset_name", data, "--output_dir", tmp_path / "out", *flags, check=False)
     assert process.returncode == 2
     assert message in process.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["data"]

@@ -78,9 +78,10 @@ def format_choices(records: dict[str, Record], choices: Choices = CHOICES) -> st
         deviations = " and ".join(
             f"{spreads[metric]:.{digits + 1}f} for {title}" for metric, (title, _, digits) in METRICS.items()
         )
+        count = sum(len(seeds) > 1 for seeds in group_by_choice(records, RUNS).values())
         spread = (
-            f"Seeds of one choice differ by a standard deviation of {deviations}, over all choices with two seeds; a "
-            "difference of less than two standard errors is within the spread. "
+            f"Seeds of one choice differ by a standard deviation of {deviations}; choices with two seeds, from which "
+            f"this is known: {count}. A difference of less than two standard errors is within the spread. "
         )
     precision = "bfloat16" if "--bf16 true" in record["command"] else "float32"
     return (
