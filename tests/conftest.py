@@ -278,6 +278,7 @@ def run_here(monkeypatch, capsys):
 
     def run(script: str, *flags, check: bool = True) -> subprocess.CompletedProcess:
         monkeypatch.setattr(sys, "argv", [str(ROOT / "scripts" / f"{script}.py"), *map(str, flags)])
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # no waiting for a network
         code = 0
         try:
             load_script(script).main()

@@ -315,7 +315,7 @@ def words_of(line: str, bad, out) -> list[str]:
 @pytest.mark.parametrize(("line", "message"), TABLE, ids=range(len(TABLE)))
 def test_a_mistake_is_one_line_and_leaves_nothing_behind(line, message, scripts, bad, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", words_of(line, bad, tmp_path / "run"))
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # no waiting for a network
     for name in ("ACCELERATE_DYNAMO_BACKEND", "ACCELERATE_DYNAMO_MODE"):
         monkeypatch.setenv(name, "no")  # restored at the end: `torch_compile` of TrainingArguments sets them
     with pytest.raises(SystemExit) as ended:
