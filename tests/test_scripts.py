@@ -119,19 +119,19 @@ def test_a_translator_of_two_word_vocabularies_is_trained_resumed_and_evaluated(
     assert result["chrf"] == pytest.approx(test["chrf"])
 
 
-def test_a_training_goes_on_from_a_model_and_changes_its_config(translation, pairs, tmp_path):
+def test_a_training_goes_on_from_a_model_and_changes_its_config(translation, pairs, run_here, tmp_path):
     run(*translation, "--max_steps", 1)
     second = [
-        "train_translation.py", ROOT / "scripts" / "recipes" / "multi30k_tiny_rdrop.yaml", "--dataset_name", pairs,
+        ROOT / "scripts" / "recipes" / "multi30k_tiny_rdrop.yaml", "--dataset_name", pairs,
         "--output_dir", tmp_path / "second", "--config_overrides", "dropout=0.25", "--max_steps", 2, "--save_steps", 1,
         "--average_checkpoints", 1, "--max_source_length", 20, "--max_target_length", 20, "--max_tokens_per_batch", 60,
         "--use_cpu", "true", "--teacher_models", tmp_path / "run", "--model_name_or_path",
     ]  # fmt: skip
-    missing = run(*second, "./nothing", check=False)
+    missing = run_here("train_translation", *second, "./nothing", check=False)
     assert missing.returncode != 0
     assert missing.stderr.splitlines()[-1].endswith("'./nothing' is not a folder.")
     assert not (tmp_path / "second").exists()
-    run(*second, tmp_path / "run")
+    run("train_translation.py", *second, tmp_path / "run")
     assert "It has learnt from `run` as well." in (tmp_path / "second" / "README.md").read_text("utf-8")
     first, config = (
         json.loads((tmp_path / name / "config.json").read_text(encoding="utf-8")) for name in ("run", "second")
@@ -180,7 +180,7 @@ def test_two_processes_train_one_model(translation, tmp_path):
     assert "2 x" in (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
 
 
-def test_evaluation_names_what_does_not_fit(tmp_path):
+def test_evaluation_names_what_does_not_fit(run_here, tmp_path):
     test_file = write(tmp_path / "test.jsonl", PAIRS)
     tokenizer = train_tokenizer(["one dog"], "char", 50)
     make_gpt().save_pretrained(tmp_path / "gpt")
@@ -188,8 +188,8 @@ def test_evaluation_names_what_does_not_fit(tmp_path):
     for folder in ("gpt", "small"):
         tokenizer.save_pretrained(tmp_path / folder)
     for folder, message in (("gpt", "does not load"), ("small", "`vocab_size` is 4"), ("none", "is not a folder")):
-        done = run(
-            "evaluate_translation.py", "--model", tmp_path / folder, "--test_file", test_file, "--source_lang", "en",
+        done = run_here(
+            "evaluate_translation", "--model", tmp_path / folder, "--test_file", test_file, "--source_lang", "en",
             "--target_lang", "de", "--json", tmp_path / "out.json", check=False,
         )  # fmt: skip
         assert done.returncode != 0
