@@ -70,4 +70,4 @@ class MovingAverage(TrainerCallback):
             raise UserError(
                 f"{checkpoint} has no moving average: its run was begun without `ema_decay`. Leave `ema_decay` out."
             )
-        self.weights = load_file(file, device=str(device))
+        self.weights = {name: weight.to(device) for name, weight in load_file(file).items()}
