@@ -102,6 +102,8 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
     logger.info(f"{model.num_parameters():,} parameters, {len(tokenizer)} tokens, {rows}")
 
     collator = PackedTextsCollator(tokenizer, block_size, data_args.attend_across_texts)
+    if not data_args.packing:
+        collator = PackedTextsCollator(tokenizer, None, attend_across_texts=True)  # a row has one text
     args.remove_unused_columns = False  # the collator reads what the model does not
     if is_masked:
         collator = MaskingCollator(tokenizer, mlm_probability=data_args.mlm_probability)

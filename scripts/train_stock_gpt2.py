@@ -68,6 +68,7 @@ def main():
             data.run(partial(check_validation_data, args))
             tokenizer = data.tokenizer
             callbacks = [TrainingTime(), *stopping_callbacks(data_args, args)]
+            row_length = data_args.block_size if data_args.packing else None
             model = make_model(
                 GPT2LMHeadModel, model_args, config_overrides, tokenizer, n_positions=data_args.block_size
             )
@@ -76,7 +77,7 @@ def main():
             args=args,
             train_dataset=data.rows["train"],
             eval_dataset=data.rows.get("validation"),
-            data_collator=PackedTextsCollator(tokenizer, data_args.block_size, attend_across_texts=True),
+            data_collator=PackedTextsCollator(tokenizer, row_length, attend_across_texts=True),
             processing_class=tokenizer,
             callbacks=callbacks,
         )

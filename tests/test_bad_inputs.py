@@ -140,6 +140,7 @@ TABLE = [
         WRITE + '--learning_rate 0 --lr_scheduler_type cosine_with_min_lr --lr_scheduler_kwargs {{"min_lr":1e-5}}',
         "`lr_scheduler_type` cosine_with_min_lr: float division by zero",
     ),
+    (WRITE + " --packing false --attend_across_texts true", "`attend_across_texts` needs `packing`"),
     (MODEL_OF_GPT2 + "--mlm_probability 0.2", "`mlm_probability` is an option of train_language_model.py alone"),
     (MODEL_OF_GPT2 + "--r_drop_alpha 1", "`r_drop_alpha` is an option of train_language_model.py alone"),
     (SCORE + "gpt --mlm_probability 0.5 --answer_after =", "`mlm_probability` and `answer_after` do not go together"),

@@ -249,26 +249,34 @@ TEXTS = ["abc", "de", "a", "bcdefgh" * 3, "cc"]
 CHARS = train_tokenizer(TEXTS, "char", 40)
 
 
-def packed_rows(texts, tokenizer, block_size, attend_across_texts=False):
+def packed_rows(texts, tokenizer, block_size, attend_across_texts=False, packing=True):
     """The collator's batch of all rows, as a list of rows."""
-    rows = pack_texts(Dataset.from_dict(texts), tokenizer, block_size)
-    batch = PackedTextsCollator(tokenizer, block_size, attend_across_texts)(rows.to_list())
+    rows = pack_texts(Dataset.from_dict(texts), tokenizer, block_size, packing=packing)
+    collate = PackedTextsCollator(tokenizer, block_size if packing else None, attend_across_texts)
+    batch = collate(rows.to_list())
     return [{name: tensor[i].tolist() for name, tensor in batch.items()} for i in range(len(rows))]
 
 
 @settings(max_examples=60, deadline=None)
-@given(texts=st.lists(st.sampled_from(TEXTS), min_size=1, max_size=9), block_size=st.integers(2, 12))
-def test_packing_predicts_every_token_once(texts, block_size):
+@given(
+    texts=st.lists(st.sampled_from(TEXTS), min_size=1, max_size=9),
+    block_size=st.integers(2, 12),
+    packing=st.booleans(),
+)
+def test_every_token_is_predicted_once(texts, block_size, packing):
     expected = [token for text in texts for token in [*CHARS(text)["input_ids"][1:], CHARS.eos_token_id]]
     targets, stream = [], []
-    for row in packed_rows({"text": texts}, CHARS, block_size):
-        assert len(row["input_ids"]) == len(row["labels"]) == len(row["position_ids"]) == block_size
+    rows = packed_rows({"text": texts}, CHARS, block_size, packing=packing)
+    assert len({len(row["input_ids"]) for row in rows}) == 1
+    for row in rows:
+        assert len(row["input_ids"]) == len(row["labels"]) == len(row["position_ids"]) <= block_size
         assert max(row["position_ids"]) < block_size
         targets += [label for label in row["labels"][1:] if label != -100]
         kept = row["input_ids"] if not stream else row["input_ids"][1:]
         stream += [token for token in kept if token != CHARS.pad_token_id]
     assert targets == expected
-    assert len(stream) == len(expected) + len(texts)
+    if packing:
+        assert len(stream) == len(expected) + len(texts)
 
 
 def test_a_text_longer_than_the_model_is_packed_without_a_warning(caplog):
@@ -285,6 +293,17 @@ def test_packed_positions_start_again_with_each_text():
     (plain,) = packed_rows({"text": ["abc", "de"]}, CHARS, 12, attend_across_texts=True)
     assert "position_ids" not in plain
     assert plain["labels"][1:9] == plain["input_ids"][1:9]
+
+
+def test_without_packing_each_text_begins_a_row():
+    rows = pack_texts(Dataset.from_dict({"text": ["abc", "de", "abcde"]}), CHARS, 5, packing=False)
+    bos, eos, pad = CHARS.bos_token_id, CHARS.eos_token_id, CHARS.pad_token_id
+    a, b, c, d, e = CHARS("abcde", add_special_tokens=False)["input_ids"]
+    assert rows["input_ids"][:] == [[bos, a, b, c, eos], [bos, d, e, eos], [bos, a, b, c, d], [d, e, eos]]
+    batch = PackedTextsCollator(CHARS, None, attend_across_texts=True)([rows[3], rows[1]])
+    assert batch["input_ids"].tolist() == [[d, e, eos, pad], [bos, d, e, eos]]
+    assert batch["labels"].tolist() == [[-100, e, eos, -100], [-100, d, e, eos]]
+    assert "position_ids" not in batch
 
 
 @pytest.mark.parametrize("attend_across_texts", [False, True])

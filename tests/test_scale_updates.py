@@ -27,6 +27,10 @@ CASES = {
         "train_translation.py", {**PAIRED, "max_tokens_per_update": 90, "max_tokens_per_batch": 22}
     ),
     "pairs by rows": ("train_translation.py", {**PAIRED, "global_batch_size": 8}),
+    "texts by themselves": (
+        "train_language_model.py",
+        {**PACKED, "global_batch_size": 8, "packing": "false", "train_sampling_strategy": "group_by_length"},
+    ),
     "packed texts": ("train_language_model.py", {**PACKED, "global_batch_size": 8}),
     "packed texts, accumulated": (
         "train_language_model.py", {**PACKED, "global_batch_size": 8, "per_device_train_batch_size": 1}

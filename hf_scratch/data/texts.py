@@ -82,6 +82,7 @@ class TextPacker:
         tokenizer: encodes a text as `<s> text`.
         block_size: tokens per row.
         has_prompts: whether the texts have prompts, which are not predicted.
+        packing: whether rows hold several texts.
 
     Attributes:
         features: of the rows.
@@ -90,32 +91,38 @@ class TextPacker:
         ValueError: `block_size` is below 2, or the tokenizer has no padding token or none that ends a text.
     """
 
-    def __init__(self, tokenizer, block_size: int, has_prompts: bool = False):
+    def __init__(self, tokenizer, block_size: int, has_prompts: bool = False, packing: bool = True):
         if block_size < 2:
             raise ValueError(f"`block_size` must be at least 2, got {block_size}.")
         check_padding(tokenizer)
         self.tokenizer, self.block_size, self.end_id = tokenizer, block_size, end_id(tokenizer)
+        self.packing = packing
         self.types = {"input_ids": id_type(tokenizer)}
         if has_prompts:
             self.types["is_predicted"] = Value("bool")
         self.features = Features({column: List(item) for column, item in self.types.items()})
 
     def __call__(self, batch: dict) -> pa.Table:
-        """Return the rows of a batch of texts. Their last row is shorter."""
+        """Return the rows of a batch of texts. The last row of the batch, or else of each text, is shorter."""
         # texts may be longer than a row: no warning
         prompts = encode_texts(self.tokenizer, batch.get("prompt", batch["text"]))
         answers = [[]] * len(prompts)
         if "prompt" in batch:
             answers = self.tokenizer(batch["answer"], add_special_tokens=False, verbose=False)["input_ids"]
         ids = [[*row, *answer, self.end_id] for row, answer in zip(prompts, answers, strict=True)]
-        streams = {"input_ids": list(chain.from_iterable(ids))}
+        columns = {"input_ids": ids}
         if "prompt" in batch:
-            counts = zip(map(len, prompts), map(len, ids), strict=True)
-            streams["is_predicted"] = [i >= prompt for prompt, all_ids in counts for i in range(all_ids)]
-        begins = range(0, max(len(streams["input_ids"]) - 1, 1), self.block_size - 1)
+            lengths = zip(map(len, prompts), map(len, ids), strict=True)
+            columns["is_predicted"] = [[i >= prompt for i in range(length)] for prompt, length in lengths]
+        if self.packing:
+            columns = {column: [list(chain.from_iterable(parts))] for column, parts in columns.items()}
+        step = self.block_size - 1
         rows = {
-            column: make_lists([stream[begin : begin + self.block_size] for begin in begins], self.types[column])
-            for column, stream in streams.items()
+            column: make_lists(
+                [part[i : i + self.block_size] for part in parts for i in range(0, max(len(part) - 1, 1), step)],
+                self.types[column],
+            )
+            for column, parts in columns.items()
         }
         return pa.table(rows, schema=self.features.arrow_schema)
 
@@ -127,11 +134,15 @@ def pack_texts(
     name: str = "the data",
     num_proc: int | None = None,
     cache_file_name: str | None = None,
+    packing: bool = True,
 ) -> Dataset:
     """Pack texts, each as `<s> text </s>`, end to end into rows of `block_size` tokens. Nothing is dropped.
 
     A row begins with the last token of the row before, so that every token is predicted exactly once. The last row of
     each 1,000 texts is shorter, so that a large set streams through memory. `PackedTextsCollator` makes batches.
+
+    Packing cuts most texts, and what follows a cut is learnt without what came before it. Without packing, only texts
+    longer than a row are cut.
 
     Args:
         texts: rows as `take_texts` returns them. Prompts are not predicted.
@@ -141,6 +152,7 @@ def pack_texts(
         name: what the progress bar calls the texts.
         num_proc: processes; the result does not depend on them. Default: all cores.
         cache_file_name: the file for the rows. Default: one in the cache of datasets.
+        packing: whether rows hold several texts. If not, each text begins a row of its own.
 
     Returns:
         Rows of `input_ids`, a list of at most `block_size` ints, of two bytes each where the vocabulary allows; of
@@ -149,7 +161,7 @@ def pack_texts(
     Raises:
         ValueError: `block_size` is below 2, or the tokenizer has no padding token or none that ends a text.
     """
-    pack = TextPacker(tokenizer, block_size, "prompt" in texts.column_names)
+    pack = TextPacker(tokenizer, block_size, "prompt" in texts.column_names, packing)
     size, options = TEXTS_AT_ONCE, {"batched": True, "features": pack.features, "cache_file_name": cache_file_name}
     options["desc"] = f"{name}: packing"
     processes = count_processes(num_proc, len(texts))
@@ -171,13 +183,14 @@ class PackedTextsCollator:
 
     Args:
         tokenizer: the one that the texts were packed with.
-        block_size: tokens per row. Shorter rows are padded, so that all batches have one length.
+        block_size: tokens per row. Shorter rows are padded, so that all batches have one length. None: rows are
+            padded to the longest of the batch.
         attend_across_texts: whether the texts in a row see each other. If not, `position_ids` start again at 0 with
             each text, from which transformers makes a mask that keeps texts apart, and a text's first token is not
             predicted. A text begins after an end token, wherever that comes from.
     """
 
-    def __init__(self, tokenizer, block_size: int, attend_across_texts: bool = False):
+    def __init__(self, tokenizer, block_size: int | None, attend_across_texts: bool = False):
         check_padding(tokenizer)
         self.pad_id, self.end_id = tokenizer.pad_token_id, end_id(tokenizer)
         self.block_size, self.attend_across_texts = block_size, attend_across_texts
@@ -185,11 +198,12 @@ class PackedTextsCollator:
     def __call__(self, rows: Sequence[dict]) -> dict[str, torch.Tensor]:
         """Make a batch of `input_ids`, `labels` and, unless `attend_across_texts`, `position_ids`.
 
-        Each is (rows, block_size). `labels` are -100 where nothing is predicted, as in the padding.
+        Each is (rows, tokens per row). `labels` are -100 where nothing is predicted, as in the padding.
         """
-        input_ids = torch.full((len(rows), self.block_size), self.pad_id)
-        labels = torch.full_like(input_ids, -100)
         lengths = torch.tensor([len(row["input_ids"]) for row in rows])
+        size = self.block_size or int(lengths.max())
+        input_ids = torch.full((len(rows), size), self.pad_id)
+        labels = torch.full_like(input_ids, -100)
         for row, ids, targets in zip(rows, input_ids, labels, strict=True):
             length = len(row["input_ids"])
             ids[:length] = targets[:length] = torch.tensor(row["input_ids"])
@@ -197,7 +211,7 @@ class PackedTextsCollator:
                 targets[:length].masked_fill_(~torch.tensor(row["is_predicted"]), -100)
         batch = {"input_ids": input_ids, "labels": labels}
         if not self.attend_across_texts:
-            positions = torch.arange(self.block_size).expand_as(input_ids)
+            positions = torch.arange(size).expand_as(input_ids)
             is_first = torch.zeros_like(input_ids, dtype=torch.bool)
             is_first[:, 1:] = input_ids[:, :-1] == self.end_id
             labels.masked_fill_(is_first, -100)

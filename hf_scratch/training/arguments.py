@@ -279,6 +279,13 @@ class LanguageModelArguments(DataArguments):
         metadata={"help": "The column with prompts, which the texts answer. They have no loss; right answers count."},
     )
     block_size: int = field(default=256, metadata={"help": "Tokens per training row, and positions of a new model."})
+    packing: bool = field(
+        default=True,
+        metadata={
+            "help": "Put texts end to end into rows of block_size. If not, each text begins a row: only longer texts "
+            "are cut, and rows are padded; see also train_sampling_strategy."
+        },
+    )
     attend_across_texts: bool = field(
         default=False, metadata={"help": "Let the texts in a row see each other, as in GPT-2's training."}
     )
@@ -306,6 +313,8 @@ class LanguageModelArguments(DataArguments):
         if self.block_size > LONGEST_BLOCK:
             raise ValueError(f"`block_size` must be {LONGEST_BLOCK} or less, got {self.block_size}.")
         check_masking_and_answers(self, "sample_prompt", "attend_across_texts")
+        if self.attend_across_texts and not self.packing:
+            raise ValueError("`attend_across_texts` needs `packing`: without it, a row holds one text.")
 
 
 def share_global_batch(args: TrainingArguments, global_batch_size: int, per_device: int | None = None) -> None:

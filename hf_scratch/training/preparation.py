@@ -4,6 +4,7 @@
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -262,7 +263,7 @@ class TextPreparation(Preparation):
         """Return what determines the rows, beside the data and the tokenizer."""
         args = self.data_args
         options: dict[str, Any] = {
-            name: getattr(args, name) for name in ("text_column", "prompt_column", "block_size")
+            name: getattr(args, name) for name in ("text_column", "prompt_column", "block_size", "packing")
         }
         return options | {"masked": args.mlm_probability is not None}
 
@@ -291,7 +292,9 @@ class TextPreparation(Preparation):
     def encode(self, texts: Dataset, name: str, file: str | None = None) -> Dataset:
         """Pack texts into rows, or split them into rows."""
         args = self.data_args
-        make_rows = pack_texts if args.mlm_probability is None else split_texts
+        make_rows = split_texts
+        if args.mlm_probability is None:
+            make_rows = partial(pack_texts, packing=args.packing)
         return make_rows(texts, self.tokenizer, args.block_size, name, args.preprocessing_num_workers, file)
 
     def row_encoder(self) -> Callable[[dict], pa.Table]:
@@ -299,7 +302,7 @@ class TextPreparation(Preparation):
         args = self.data_args
         if args.mlm_probability is not None:
             return TextSplitter(self.tokenizer, args.block_size)
-        return TextPacker(self.tokenizer, args.block_size, args.prompt_column is not None)
+        return TextPacker(self.tokenizer, args.block_size, args.prompt_column is not None, args.packing)
 
     def describe_unknown(self, texts: Dataset, name: str) -> list[str]:
         """Say what of a split the tokenizer does not know."""
