@@ -2,6 +2,7 @@ import copy
 import gzip
 import json
 import re
+from itertools import pairwise
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import RandomSampler
+from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from hf_scratch.data.embedded import EMBEDDED, describe_embedded
 from hf_scratch.data.loading import load_splits
@@ -355,11 +357,12 @@ def test_updates_of_tokens_are_as_full_as_can_be():
     parts=st.integers(1, 4),
     drop_last=st.booleans(),
     epoch=st.integers(0, 2),
+    is_grouped=st.booleans(),
 )
-def test_updates_of_rows(rows, size, parts, drop_last, epoch):
+def test_updates_of_rows(rows, size, parts, drop_last, epoch, is_grouped):
     def make(parts):
-        order = SeededSampler(RandomSampler(range(rows)), seed=3)
-        sampler = RowBatchSampler(order, size, parts, drop_last)
+        order = LengthGroupedSampler(size, lengths=list(range(rows))) if is_grouped else RandomSampler(range(rows))
+        sampler = RowBatchSampler(SeededSampler(order, seed=3), size, parts, drop_last)
         sampler.set_epoch(epoch)
         return sampler
 
@@ -371,7 +374,24 @@ def test_updates_of_rows(rows, size, parts, drop_last, epoch):
     assert len(set(seen)) == len(seen) == (rows // size * size if drop_last else rows)
     assert all(len(update) == size for update in updates[:-1])
     generator = torch.Generator().manual_seed(3 + epoch)
-    assert seen == torch.randperm(rows, generator=generator).tolist()[: len(seen)]  # as stock on one process
+    if not is_grouped:
+        assert seen == torch.randperm(rows, generator=generator).tolist()[: len(seen)]  # as stock on one process
+    elif rows >= size:
+        assert updates[0][0] == rows - 1  # the longest row
+
+
+def test_updates_of_rows_grouped_by_length_are_in_random_order():
+    """Trainer's own come by falling length."""
+    grouped, generator = LengthGroupedSampler(4, lengths=list(range(400))), torch.Generator().manual_seed(3)
+    updates = list(RowBatchSampler(SeededSampler(grouped, seed=3), 4))
+    grouped.generator = generator
+    rows = list(grouped)
+    stock = [rows[begin : begin + 4] for begin in range(0, 400, 4)]
+    assert updates[0] == stock[0]
+    assert updates != stock
+    assert sorted(updates) == sorted(stock)
+    falls = sum(max(following) < max(update) for update, following in pairwise(updates))
+    assert 35 < falls < 65
 
 
 def test_an_empty_part_has_no_labels():

@@ -58,6 +58,9 @@ class UpdateBatchSampler(Sampler[list[int]]):
 class RowBatchSampler(UpdateBatchSampler):
     """Updates of a fixed number of rows. The last update of an epoch has what is left.
 
+    A `LengthGroupedSampler` gives rows by falling length, up to 50 updates at a time. Here their updates are shuffled,
+    so that a training does not end each round on short rows; the one with the longest row still comes first.
+
     Args:
         sampler: gives the order of the rows; a `SeededSampler` gets the epoch.
         rows_per_update: rows of an update, on all processes together.
@@ -83,10 +86,13 @@ class RowBatchSampler(UpdateBatchSampler):
 
     def updates(self) -> Iterator[np.ndarray]:
         """Yield the rows of each update of the epoch."""
-        rows, begin = np.fromiter(self.order, dtype=np.int64), 0
-        for size in self.update_sizes().tolist():
-            yield rows[begin : begin + size]
-            begin += size
+        rows = np.fromiter(self.order, dtype=np.int64)
+        begins = np.arange(0, len(rows), self.rows_per_update)[: len(self.update_sizes())]
+        if isinstance(self.order, SeededSampler) and isinstance(self.order.sampler, LengthGroupedSampler):
+            rng = np.random.default_rng([self.order.seed % 2**63, self.epoch])
+            rng.shuffle(begins[1 : len(rows) // self.rows_per_update])  # a last update with fewer rows stays the last
+        for begin in begins.tolist():
+            yield rows[begin : begin + self.rows_per_update]
 
 
 class TokenBudgetBatchSampler(UpdateBatchSampler):
