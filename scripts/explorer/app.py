@@ -4,7 +4,7 @@
 
 python scripts/explorer/app.py [--model DIR [DIR ...]]
 
-Without --model it shows the two published models. The page is served on 127.0.0.1, and asks no other machine.
+Without --model it shows two published models. The page is served on 127.0.0.1, and asks no other machine.
 """
 
 from dataclasses import dataclass, field
@@ -33,7 +33,7 @@ class ExplorerArguments:
 
     model: list[str] = field(
         default_factory=list,
-        metadata={"help": "Folders or Hub ids of our models, of either family. Default: the two published models."},
+        metadata={"help": "Folders or Hub ids of our models, of either family. Default: two published models."},
     )
     port: int | None = field(
         default=None, metadata={"help": "The page's port. Default: the first free one from 7860."}

@@ -19,6 +19,7 @@ from pathlib import Path
 from sample_stories import sample_stories
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
+from translation_card import SENTENCES
 
 import hf_scratch  # registers the models
 from hf_scratch.data.loading import load_splits
@@ -29,7 +30,6 @@ from hf_scratch.reporting.plots import plot_learning_curve, plot_runs
 from hf_scratch.reporting.records import Record, join_records, read_record, read_records, write_record
 
 MODELS = Path(hf_scratch.__file__).parent / "models"
-SENTENCE = "A little girl in a red dress throws a ball to her dog in the park."
 STORY = "Tom had a red ball. One day, he lost the ball."
 
 
@@ -106,11 +106,13 @@ def main():
             draw_self_attention(args.folder, STORY)
             sample_stories(args.folder, list(load_splits(args.dataset_name)["validation"]["text"]))
         else:
-            draw_cross_attention(args.folder, SENTENCE)
+            source = AutoConfig.from_pretrained(last).source_lang
+            draw_cross_attention(args.folder, SENTENCES[source][0])
     if args.record_only and not (args.folder / "config.json").is_file():
         return  # records without a published model, as those of scripts/recipes
     records = read_records(args.folder / "records")
-    plot_runs({name: log_with_bits_per_byte(record) for name, record in records.items()}, str(args.folder))
+    if len(records) > 1:
+        plot_runs({name: log_with_bits_per_byte(record) for name, record in records.items()}, str(args.folder))
     print(f"{args.folder} is ready for its card: make results WRITE=1")
 
 

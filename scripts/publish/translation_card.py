@@ -1,6 +1,7 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""The figures of the published translator's card, computed from its folder and Multi30k."""
+"""The figures of the published translators' cards, computed from their folders and Multi30k."""
 
+import shlex
 from pathlib import Path
 from statistics import mean
 
@@ -19,13 +20,23 @@ from hf_scratch.reporting.cards import format_time, format_training, format_upda
 from hf_scratch.reporting.records import Record, read_records
 from hf_scratch.reporting.tables import format_table
 
-SENTENCES = (
-    "A little girl in a red dress throws a ball to her dog in the park.",
-    "Two men in orange vests are repairing the roof of a house.",
-    "An old woman is selling vegetables at a market.",
-    "The boy on the bicycle is jumping over a wall.",
-    "My computer crashed while I was writing a letter to the bank.",
-)
+SENTENCES = {
+    "en": (
+        "A little girl in a red dress throws a ball to her dog in the park.",
+        "Two men in orange vests are repairing the roof of a house.",
+        "An old woman is selling vegetables at a market.",
+        "The boy on the bicycle is jumping over a wall.",
+        "My computer crashed while I was writing a letter to the bank.",
+    ),
+    "de": (
+        "Ein kleines Mädchen in einem roten Kleid wirft ihrem Hund im Park einen Ball zu.",
+        "Zwei Männer in orangefarbenen Westen reparieren das Dach eines Hauses.",
+        "Eine alte Frau verkauft auf einem Markt Gemüse.",
+        "Der Junge auf dem Fahrrad springt über eine Mauer.",
+        "Mein Computer stürzte ab, während ich einen Brief an die Bank schrieb.",
+    ),
+}
+LANGUAGES = {"en": "English", "de": "German"}
 LENGTH_PENALTIES = (0.0, 0.5, 1.0, 1.5, 2.0)
 RUN_COLUMNS = (
     "updates",
@@ -68,17 +79,17 @@ def format_run(record: Record, translations: list[str] | None, references: list[
 
 
 def translation_figures(folder: Path, dataset: str) -> dict[str, str]:
-    """The values of the placeholders in `scripts/publish/cards/scratch-transformer-multi30k-en-de.md`.
+    """The values of the placeholders that the cards in `scripts/publish/cards` have in common.
 
     Args:
         folder: the published folder.
         dataset: Multi30k, a Hub id or a folder.
     """
-    splits = load_splits(dataset)
-    validation, test = (take_pairs(splits[name], "en", "de", name) for name in ("validation", "test"))
-    references = list(test["target"])
     model = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
     tokenizer = load_tokenizer(folder)
+    source, target = model.config.source_lang, model.config.target_lang
+    splits = load_splits(dataset)
+    validation, test = (take_pairs(splits[name], source, target, name) for name in ("validation", "test"))
     own_penalty = model.generation_config.length_penalty
     scores = {
         penalty: [
@@ -89,7 +100,34 @@ def translation_figures(folder: Path, dataset: str) -> dict[str, str]:
     }
     penalties = [[str(penalty), *(split["bleu"] for split in splits)] for penalty, splits in scores.items()]
     own_scores = scores[own_penalty][1]
+    published = read_records(folder / "records")["seed1"]
+    translator = pipeline("translation", model=model, tokenizer=tokenizer)
+    examples = [[sentence, translator(sentence)[0]["translation_text"]] for sentence in SENTENCES[source]]
+    command = published["command"].replace("--dataset_name multi30k ", "--dataset_name bentrevett/multi30k ")
+    return {
+        "front_matter": describe_for_hub(folder.name, [source, target], own_scores, base_model(published)),
+        "parameters": f"{model.num_parameters():,}",
+        "results": format_scores(own_scores),
+        "beams": str(model.generation_config.num_beams),
+        "length_penalty": str(own_penalty),
+        "penalties": format_table(["length penalty", "validation BLEU, cased", "test BLEU, cased"], penalties),
+        "training": format_training(published),
+        "validation": "a loss of {:.3f} nats per token and {:.2f} BLEU".format(*validation_figures(published)),
+        "time": format_time(published),
+        # the runs used local copies of the data set and of the published model
+        "command": command.replace("--model_name_or_path scratch", "--model_name_or_path model_cards/scratch"),
+        "examples": format_table([LANGUAGES[source], "this model"], examples),
+    }
 
+
+def reference_figures(folder: Path, dataset: str) -> dict[str, str]:
+    """The values of `translation_figures`, and of what was tried on the way to the published English-German model.
+
+    Args:
+        folder: the published folder.
+        dataset: Multi30k, a Hub id or a folder.
+    """
+    references = list(load_splits(dataset)["test"]["de"])
     records = read_records(folder / "records")
     texts = {path.stem: path.read_text(encoding="utf-8").splitlines() for path in (folder / "records").glob("*.txt")}
     seeds = {name: record for name, record in records.items() if name.startswith("seed")}
@@ -100,15 +138,8 @@ def translation_figures(folder: Path, dataset: str) -> dict[str, str]:
     ]
     article, cosine = records["article"], records["cosine"]
     article_bleu, cosine_bleu = compare_systems(texts["article"], texts["cosine"], references)
-    published = records["seed1"]
-    translator = pipeline("translation", model=model, tokenizer=tokenizer)
-    examples = [[sentence, translator(sentence)[0]["translation_text"]] for sentence in SENTENCES]
     return {
-        "front_matter": describe_for_hub(folder.name, own_scores),
-        "parameters": f"{model.num_parameters():,}",
-        "results": format_scores(own_scores),
-        "beams": str(model.generation_config.num_beams),
-        "length_penalty": str(own_penalty),
+        **translation_figures(folder, dataset),
         "seeds": format_seeds(seeds, texts, references),
         "article": f"{article_bleu.mean:.2f} ± {article_bleu.ci:.2f}",
         "article_parameters": f"{article['parameters']:,}",
@@ -116,13 +147,15 @@ def translation_figures(folder: Path, dataset: str) -> dict[str, str]:
         "cosine": f"{cosine_bleu.mean:.2f} ± {cosine_bleu.ci:.2f}",
         "cosine_time": format_time(cosine),
         "p_value": f"{cosine_bleu.p_value:.3f}",
-        "penalties": format_table(["length penalty", "validation BLEU, cased", "test BLEU, cased"], penalties),
         "ablations": format_table(["run", "changes", *RUN_COLUMNS], others),
-        "training": format_training(published),
-        # the runs used a local copy of the Hub's data set
-        "command": published["command"].replace("--dataset_name multi30k ", "--dataset_name bentrevett/multi30k "),
-        "examples": format_table(["English", "this model"], examples),
     }
+
+
+def base_model(record: Record) -> str | None:
+    """The published model that a training started from, or None."""
+    words = shlex.split(record["command"])
+    name = words[words.index("--model_name_or_path") + 1] if "--model_name_or_path" in words else ""
+    return name if name.startswith("scratch-") else None
 
 
 def compare_systems(baseline: list[str], system: list[str], references: list[str]) -> list[Result]:
@@ -168,8 +201,8 @@ def format_scores(scores: dict) -> str:
     return format_table(["metric", "value", "signature"], rows)
 
 
-def describe_for_hub(name: str, scores: dict) -> str:
-    """The card's front matter: language, licence, data and test scores."""
+def describe_for_hub(name: str, languages: list[str], scores: dict, base: str | None) -> str:
+    """The card's front matter: languages, licence, data, test scores and the model that it was trained from."""
     labels = {"bleu": "BLEU, cased", "bleu_moses": "BLEU", "chrf": "chrF"}
     results = [
         EvalResult(
@@ -184,7 +217,7 @@ def describe_for_hub(name: str, scores: dict) -> str:
         for key, label in labels.items()
     ]
     data = ModelCardData(
-        language=["en", "de"],
+        language=languages,
         license="apache-2.0",
         library_name="transformers",
         pipeline_tag="translation",
@@ -193,6 +226,7 @@ def describe_for_hub(name: str, scores: dict) -> str:
         metrics=["sacrebleu", "chrf"],
         model_name=name,
         eval_results=results,
+        base_model=base,
     )
     return data.to_yaml().strip()
 
