@@ -46,6 +46,13 @@ def test_levers_have_a_table_of_their_own():
     assert "1.900 (-0.100" in format_choices(records, LEVERS).splitlines()[3]
 
 
+def test_losses_of_another_vocabulary_are_not_compared():
+    from choice_tables import LEVERS, format_choices
+
+    records = {"base_seed1": record(2.0), "vocab_4000_seed1": record(2.3, 29.0)}
+    assert "| 2.300 | 29.0 (-1.0) |" in format_choices(records, LEVERS)
+
+
 def test_a_single_seed_has_no_spread_to_compare_with():
     from choice_tables import format_choices
 

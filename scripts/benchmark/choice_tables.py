@@ -61,6 +61,7 @@ def format_choices(records: dict[str, Record], choices: Choices = CHOICES) -> st
     spreads = {metric: _spread(group_by_choice(records, RUNS), metric) for metric in METRICS}
     rows = []
     for name, seeds in runs.items():
+        what, flags = RUNS[name]
         cells = []
         for metric, (_, _, digits) in METRICS.items():
             values, base = metric_values(seeds, metric), metric_values(runs[BASE], metric)
@@ -68,8 +69,9 @@ def format_choices(records: dict[str, Record], choices: Choices = CHOICES) -> st
             error = spreads[metric] * (1 / len(values) + 1 / len(base)) ** 0.5
             verdict = ", within the spread" if math.isfinite(error) and abs(difference) <= 2 * error else ""
             text = f"{mean(values):.{digits}f}"
-            cells.append(text if name == BASE else f"{text} ({difference:+.{digits}f}{verdict})")
-        what, flags = RUNS[name]
+            has_other_tokens = metric == "loss" and any(flag in flags for flag in ("--vocab_size", "--tokenizer_kind"))
+            is_compared = name != BASE and not has_other_tokens
+            cells.append(f"{text} ({difference:+.{digits}f}{verdict})" if is_compared else text)
         rows.append([what, f"`{flags}`" if flags else "", *cells, len(seeds)])
     table = format_table(["choice", "flag", *(title for title, _, _ in METRICS.values()), "seeds"], rows)
     record = runs[BASE][0]
@@ -87,7 +89,8 @@ def format_choices(records: dict[str, Record], choices: Choices = CHOICES) -> st
     return (
         f"{table}\n\nMeans over the seeds, {record['updates']:,} updates ({record['epochs']:.1f} epochs) each, in "
         f"{precision}. In brackets: the difference from the first row. {spread}Losses are in nats per token, without "
-        "label smoothing; BLEU is cased (13a), of greedy translations. Both are of the validation set."
+        "label smoothing, and with another vocabulary of other tokens: no difference is given for them. BLEU is cased "
+        "(13a), of greedy translations. Both are of the validation set."
     )
 
 
