@@ -186,8 +186,9 @@ class PackedTextsCollator:
         block_size: tokens per row. Shorter rows are padded, so that all batches have one length. None: rows are
             padded to the longest of the batch.
         attend_across_texts: whether the texts in a row see each other. If not, `position_ids` start again at 0 with
-            each text, from which transformers makes a mask that keeps texts apart, and a text's first token is not
-            predicted. A text begins after an end token, wherever that comes from.
+            each text, and a text's first token is not predicted. From them, transformers makes a mask that keeps texts
+            apart, unless there is a cache: Trainer sets `use_cache` to False. A text begins after an end token,
+            wherever that comes from.
     """
 
     def __init__(self, tokenizer, block_size: int | None, attend_across_texts: bool = False):
