@@ -12,9 +12,9 @@ sys.path[:0] = [str(ROOT / "scripts" / "benchmark")]
 SCRIPT = "benchmark/choices"
 
 
-def record(loss, bleu=30.0):
+def record(loss, bleu=30.0, epochs=11.76, parameters=2_349_568):
     metrics = {"validation": {"loss": loss, "bleu": bleu}}
-    return {"command": "train.py", "updates": 1400, "epochs": 11.76, "metrics": metrics}
+    return {"command": "train.py", "updates": 1400, "epochs": epochs, "parameters": parameters, "metrics": metrics}
 
 
 def test_a_difference_is_compared_with_the_spread_between_seeds():
@@ -49,8 +49,10 @@ def test_levers_have_a_table_of_their_own():
 def test_losses_of_another_vocabulary_are_not_compared():
     from choice_tables import LEVERS, format_choices
 
-    records = {"base_seed1": record(2.0), "vocab_4000_seed1": record(2.3, 29.0)}
-    assert "| 2.300 | 29.0 (-1.0) |" in format_choices(records, LEVERS)
+    records = {"base_seed1": record(2.0), "vocab_4000_seed1": record(2.3, 29.0, epochs=10.61, parameters=1_837_568)}
+    rows = format_choices(records, LEVERS).splitlines()
+    assert rows[2].endswith("| 2.35 M | 11.8 | 1 |")
+    assert rows[3].endswith("| 2.300 | 29.0 (-1.0) | 1.84 M | 10.6 | 1 |")
 
 
 def test_a_single_seed_has_no_spread_to_compare_with():
@@ -116,4 +118,4 @@ def test_finished_runs_are_not_trained_again(tmp_path):
     process = subprocess.run(list(map(str, command)), capture_output=True, text=True)
     assert process.returncode == 0, process.stderr
     assert (tmp_path / "choices.png").stat().st_size > 0
-    assert "Not measured yet." in process.stdout
+    assert "the recipe: norm before" in process.stdout

@@ -72,8 +72,10 @@ def format_choices(records: dict[str, Record], choices: Choices = CHOICES) -> st
             has_other_tokens = metric == "loss" and any(flag in flags for flag in ("--vocab_size", "--tokenizer_kind"))
             is_compared = name != BASE and not has_other_tokens
             cells.append(f"{text} ({difference:+.{digits}f}{verdict})" if is_compared else text)
-        rows.append([what, f"`{flags}`" if flags else "", *cells, len(seeds)])
-    table = format_table(["choice", "flag", *(title for title, _, _ in METRICS.values()), "seeds"], rows)
+        size, epochs = f"{seeds[0]['parameters'] / 1e6:.2f} M", f"{seeds[0]['epochs']:.1f}"
+        rows.append([what, f"`{flags}`" if flags else "", *cells, size, epochs, len(seeds)])
+    titles = [title for title, _, _ in METRICS.values()]
+    table = format_table(["choice", "flag", *titles, "parameters", "epochs", "seeds"], rows)
     record = runs[BASE][0]
     spread = "No choice has two seeds yet, so no difference can be told from the spread between seeds. "
     if all(map(math.isfinite, spreads.values())):
@@ -87,10 +89,10 @@ def format_choices(records: dict[str, Record], choices: Choices = CHOICES) -> st
         )
     precision = "bfloat16" if "--bf16 true" in record["command"] else "float32"
     return (
-        f"{table}\n\nMeans over the seeds, {record['updates']:,} updates ({record['epochs']:.1f} epochs) each, in "
-        f"{precision}. In brackets: the difference from the first row. {spread}Losses are in nats per token, without "
-        "label smoothing, and with another vocabulary of other tokens: no difference is given for them. BLEU is cased "
-        "(13a), of greedy translations. Both are of the validation set."
+        f"{table}\n\nMeans over the seeds, {record['updates']:,} updates of equally many tokens, in {precision}; "
+        "longer tokens make more epochs of them. In brackets: the difference from the first row. "
+        f"{spread}Losses are in nats per token, without label smoothing, and with another vocabulary of other tokens: "
+        "no difference is given for them. BLEU is cased (13a), of greedy translations. Both are of the validation set."
     )
 
 

@@ -68,7 +68,8 @@ def read_run(path: Path) -> Record:
     try:
         record = read_record(path)
         shlex.split(record["command"])
-        numbers = [record["updates"], record["epochs"], *(metric_values([record], metric)[0] for metric in METRICS)]
+        numbers = [record[name] for name in ("updates", "epochs", "parameters")]
+        numbers += [metric_values([record], metric)[0] for metric in METRICS]
         if not all(math.isfinite(number) for number in numbers):
             raise ValueError(f"not all numbers are finite: {numbers}")
     except (ValueError, TypeError, KeyError) as error:
