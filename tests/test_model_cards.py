@@ -132,6 +132,11 @@ def test_a_rows_changes_are_its_commands_flags():
         "`--config_overrides norm_first=false` `--seed 2`"
     )
     assert format_changes(f"{command} --seed 2\n{command} --seed 3") == "`--seed 3`"
+    assert format_changes(f"{command} --teacher_models runs/a runs/b --max_steps 7") == (
+        "`--teacher_models runs/a runs/b` `--max_steps 7`"
+    )
+    made = command.replace("multi30k", "runs/more").replace("runs/more_tiny", "multi30k_tiny")
+    assert format_changes(made) == "`--dataset_name runs/more`"
 
 
 @pytest.mark.parametrize(

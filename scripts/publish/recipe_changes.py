@@ -7,20 +7,29 @@ from pathlib import Path
 from hf_scratch.recipes import read_recipe
 
 ROOT = Path(__file__).parents[2]
-IGNORED = ("dataset_name", "output_dir", "use_cpu", "bf16", "eval_steps", "save_steps", "save_total_limit")
+MADE = "runs/"  # where the data of diversify.py are
+IGNORED = (
+    "dataset_name", "output_dir", "use_cpu", "bf16", "disable_tqdm", "eval_steps", "save_steps", "save_total_limit",
+)  # fmt: skip
 
 
 def format_changes(command: str) -> str:
-    """Flags that override the recipe, ignoring data, output, precision and save/eval intervals.
+    """Flags that override the recipe, ignoring output, precision, save/eval intervals, and data outside of `MADE`.
 
     Args:
         command: a record's command. Of several lines only the last counts.
     """
     recipe, *words = shlex.split(command.splitlines()[-1])[2:]
-    flags = dict(zip(words[::2], words[1::2], strict=True))
+    flags: dict[str, list[str]] = {}
+    for word in words:
+        if word.startswith("--"):
+            flags[word] = []
+        else:
+            flags[list(flags)[-1]].append(word)
     for name in IGNORED:
-        flags.pop(f"--{name}", None)
+        if not (name == "dataset_name" and flags.get("--dataset_name", [""])[0].startswith(MADE)):
+            flags.pop(f"--{name}", None)
     for name, value in read_recipe(ROOT / recipe).items():
-        if flags.get(f"--{name}") == str(value):
+        if flags.get(f"--{name}") == [str(value)]:
             del flags[f"--{name}"]
-    return " ".join(f"`{name} {value}`" for name, value in flags.items())
+    return " ".join(f"`{' '.join([name, *values])}`" for name, values in flags.items())
