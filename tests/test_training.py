@@ -9,6 +9,7 @@ from datasets import Dataset
 from huggingface_hub import ModelCard
 from torch.distributed.fsdp import fully_shard
 from transformers import (
+    AutoModelForSeq2SeqLM,
     DataCollatorForSeq2Seq,
     MarianConfig,
     MarianMTModel,
@@ -16,11 +17,12 @@ from transformers import (
     TrainerCallback,
 )
 
+from hf_scratch import ScratchTransformerForConditionalGeneration
 from hf_scratch.data.pairs import PairsWithBPEDropout, tokenize_pairs
 from hf_scratch.manifest import write_manifest
 from hf_scratch.reporting.cards import write_translation_card
 from hf_scratch.reporting.plots import plot_attention, plot_learning_curve, plot_positional_encoding
-from hf_scratch.training.arguments import DataArguments
+from hf_scratch.training.arguments import DataArguments, ModelArguments
 from hf_scratch.training.averaging import (
     average_checkpoints,
     evaluate_and_select_weights,
@@ -29,6 +31,7 @@ from hf_scratch.training.averaging import (
 )
 from hf_scratch.training.callbacks import TimeLimit, stopping_callbacks
 from hf_scratch.training.checkpoints import whole_checkpoints
+from hf_scratch.training.starting_point import choose_model
 from hf_scratch.training.trainers import TranslationTrainer
 
 
@@ -425,3 +428,11 @@ def test_pictures_are_drawn(tmp_path):
         assert Path(path).read_bytes().startswith(b"\x89PNG")
     with pytest.raises(ValueError, match=r"`weights` must be \(heads, 2, 4\)"):
         plot_attention(weights, list("ab"), list("wxyz"), str(tmp_path))
+
+
+def test_a_model_stored_in_half_precision_is_trained_in_float32(tmp_path, joint_tokenizer):
+    make_transformer(vocab_size=len(joint_tokenizer)).bfloat16().save_pretrained(tmp_path)
+    classes = ScratchTransformerForConditionalGeneration, AutoModelForSeq2SeqLM
+    arguments = ModelArguments(model_name_or_path=str(tmp_path))
+    for overrides, dtype in (({}, torch.float32), ({"dtype": "bfloat16"}, torch.bfloat16)):
+        assert choose_model(*classes, arguments, overrides, joint_tokenizer, None).dtype == dtype

@@ -26,6 +26,9 @@ def choose_model(
 ) -> PreTrainedModel:
     """Load the model that a training starts from, `model_name_or_path`, or make a new one.
 
+    A model that is stored in half precision is loaded in float32, since its weights could not follow small updates.
+    `config_overrides` may choose another dtype.
+
     Args:
         model_class: the class of a new model.
         auto_class: the Auto class that loads one.
@@ -47,7 +50,7 @@ def choose_model(
             model_args.model_name_or_path,
             cache_dir=model_args.cache_dir,
             attn_implementation=model_args.attn_implementation,
-            **config_overrides,
+            **{"dtype": "float32", **config_overrides},
         )
     check_fits(tokenizer, model.config)
     if checkpoint is not None:
