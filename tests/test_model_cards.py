@@ -175,6 +175,9 @@ def test_joined_records_tell_of_all_of_a_training():
     assert [entry.get("epoch") for entry in log] == [0.5, None, 3.0, None]
     assert [entry.get("num_input_tokens_seen") for entry in log] == [None, 7, None, 1507]
     assert join_records([second]) == second
+    apart = join_records([first, second | {"data": "more pairs"}])
+    assert (apart["epochs"], apart["updates"], apart["data"]) == (None, 1030, "more pairs")
+    assert [entry.get("epoch") for entry in apart["log"]] == [None] * 4
 
 
 def test_a_records_values_are_formatted_for_the_card(tmp_path):

@@ -132,26 +132,31 @@ def join_records(records: list[Record]) -> Record:
     """Merge consecutive runs, each of which started from the weights of the previous one.
 
     The metrics and settings are those of the last run; updates, epochs, tokens and minutes are sums, and commands and
-    logs are joined. The flag that resumes an interrupted run is left out of the commands.
+    logs are joined. Epochs of different data have no sum: they are None, and the log has none. The flag that resumes
+    an interrupted run is left out of the commands.
 
     Raises:
-        ValueError: the epochs or minutes of a run are unknown.
+        ValueError: the minutes of a run are unknown.
     """
     log, updates, epochs, tokens, minutes = [], 0, 0.0, 0, 0.0
+    has_epochs = None not in [record["epochs"] for record in records] and len({each["data"] for each in records}) == 1
     for record in records:
-        if record["epochs"] is None or record["minutes"] is None:
-            raise ValueError(f"The epochs and minutes of the run must be known: {record['command']}")
+        if record["minutes"] is None:
+            raise ValueError(f"The minutes of the run must be known: {record['command']}")
+        offsets = {"step": updates, "num_input_tokens_seen": tokens}
+        if has_epochs:
+            offsets["epoch"] = epochs
+            epochs += record["epochs"] or 0.0
         for entry in record["log"]:
-            offsets = {"step": updates, "epoch": epochs, "num_input_tokens_seen": tokens}
+            entry = {key: value for key, value in entry.items() if has_epochs or key != "epoch"}
             log.append(entry | {key: entry[key] + offset for key, offset in offsets.items() if key in entry})
         updates += record["updates"]
-        epochs += record["epochs"]
         tokens += record["input_tokens"]
         minutes += record["minutes"]
     return records[-1] | {
         "command": "\n".join(record["command"].replace(" --resume_from_checkpoint last", "") for record in records),
         "updates": updates,
-        "epochs": epochs,
+        "epochs": epochs if has_epochs else None,
         "input_tokens": tokens,
         "minutes": minutes,
         "log": log,
