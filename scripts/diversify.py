@@ -47,7 +47,7 @@ class DiversificationArguments:
 
 
 def load_translators(args: DiversificationArguments, rows: Dataset) -> list[tuple]:
-    """Load each model with its tokenizer, its two languages, and the sources that it will translate.
+    """Load each model with its tokenizer, its two languages, and the sources that it will translate, each once.
 
     Raises:
         UserError: a model does not say its languages, or they are other ones than the first model's.
@@ -65,7 +65,7 @@ def load_translators(args: DiversificationArguments, rows: Dataset) -> list[tupl
         if translators and {*languages} != {*translators[0][2]}:
             first = f"{args.models[0]} {'-'.join(translators[0][2])}"
             raise UserError(f"`models`: {path} translates {'-'.join(languages)}, and {first}.")
-        sources = take_pairs(rows, *languages, name=args.dataset_name)["source"]
+        sources = list(dict.fromkeys(take_pairs(rows, *languages, name=args.dataset_name)["source"]))
         longest = getattr(model.config, "max_position_embeddings", None)
         check_lengths(count_tokens(sources, tokenizer), longest, "training sources", "Shorten or remove them.")
         translators.append((model.to(state.device).eval(), tokenizer, languages, sources))
