@@ -270,7 +270,7 @@ def _write(
     data = ModelCardData(
         library_name="transformers",
         license="apache-2.0",
-        datasets=[given] if (given := record["data"]).count("/") == 1 and not os.path.exists(given) else None,
+        datasets=[given] if (given := record["data"]).count("/") == 1 else None,  # a Hub id
         pipeline_tag=task[0],
         tags=["hf_scratch", model.config.model_type],
         model_name=name,
