@@ -6,6 +6,7 @@ from pathlib import Path
 from statistics import mean
 
 from huggingface_hub import EvalResult, ModelCardData
+from readme_tables import published_seed, read_seeds
 from recipe_changes import format_changes
 from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest, Result
@@ -38,6 +39,13 @@ SENTENCES = {
 }
 LANGUAGES = {"en": "English", "de": "German"}
 LENGTH_PENALTIES = (0.0, 0.5, 1.0, 1.5, 2.0)
+# the trainings that led to the published one, by what their records' names begin with
+ROUNDS = {
+    "r_drop_seed": "trained alone, then with R-Drop",
+    "diversified_seed": "from scratch on diversified data",
+    "seed": "trained further, distilled from three models",
+}
+SCORES = ("validation loss", "validation, greedy", "test, cased", "test, Moses", "test, chrF")
 RUN_COLUMNS = (
     "updates",
     "M source tokens",
@@ -100,7 +108,7 @@ def translation_figures(folder: Path, dataset: str) -> dict[str, str]:
     }
     penalties = [[str(penalty), *(split["bleu"] for split in splits)] for penalty, splits in scores.items()]
     own_scores = scores[own_penalty][1]
-    published = read_records(folder / "records")["seed1"]
+    published = published_seed(read_seeds(folder))
     translator = pipeline("translation", model=model, tokenizer=tokenizer)
     examples = [[sentence, translator(sentence)[0]["translation_text"]] for sentence in SENTENCES[source]]
     command = published["command"].replace("--dataset_name multi30k ", "--dataset_name bentrevett/multi30k ")
@@ -130,7 +138,7 @@ def reference_figures(folder: Path, dataset: str) -> dict[str, str]:
     references = list(load_splits(dataset)["test"]["de"])
     records = read_records(folder / "records")
     texts = {path.stem: path.read_text(encoding="utf-8").splitlines() for path in (folder / "records").glob("*.txt")}
-    seeds = {name: record for name, record in records.items() if name.startswith("seed")}
+    seeds = take(records, "seed")
     others = [
         [name, format_changes(record["command"]), *format_run(record, texts.get(name), references)]
         for name, record in records.items()
@@ -140,6 +148,7 @@ def reference_figures(folder: Path, dataset: str) -> dict[str, str]:
     article_bleu, cosine_bleu = compare_systems(texts["article"], texts["cosine"], references)
     return {
         **translation_figures(folder, dataset),
+        "rounds": format_rounds(records, texts, references),
         "seeds": format_seeds(seeds, texts, references),
         "article": f"{article_bleu.mean:.2f} ± {article_bleu.ci:.2f}",
         "article_parameters": f"{article['parameters']:,}",
@@ -177,17 +186,43 @@ def format_seeds(seeds: dict[str, Record], texts: dict[str, list[str]], referenc
         references: the test set's.
     """
     labels = [[record["seed"], format_time(record)] for record in seeds.values()]
-    measured = []
-    for name, record in seeds.items():
-        scores = score_translations(texts[name], references, "de")
-        measured.append([*validation_figures(record), *(scores[key] for key in ("bleu", "bleu_moses", "chrf"))])
+    measured = measure_runs(seeds, texts, references)
     columns = list(zip(*measured, strict=True))
     for word, function in (("mean", mean), ("lowest", min), ("highest", max)):
         labels.append([f"**{word}**", ""])
         measured.append([function(column) for column in columns])
     rows = [[*label, f"{loss:.3f}", *rest] for label, (loss, *rest) in zip(labels, measured, strict=True)]
-    header = ["seed", "time", "validation loss", "validation, greedy", "test, cased", "test, Moses", "test, chrF"]
-    return format_table(header, rows)
+    return format_table(["seed", "time", *SCORES], rows)
+
+
+def format_rounds(records: dict[str, Record], texts: dict[str, list[str]], references: list[str]) -> str:
+    """The table of `ROUNDS`: means over the models of each.
+
+    Args:
+        records: all records by name.
+        texts: for each name the run's translations of the test set.
+        references: the test set's.
+    """
+    rows = []
+    for prefix, what in ROUNDS.items():
+        runs = take(records, prefix)
+        loss, *rest = (mean(column) for column in zip(*measure_runs(runs, texts, references), strict=True))
+        rows.append([what, len(runs), f"{loss:.3f}", *rest])
+    return format_table(["training", "models", *SCORES], rows)
+
+
+def take(records: dict[str, Record], prefix: str) -> dict[str, Record]:
+    """The records whose names begin so."""
+    return {name: record for name, record in records.items() if name.startswith(prefix)}
+
+
+def measure_runs(runs: dict[str, Record], texts: dict[str, list[str]], references: list[str]) -> list[list[float]]:
+    """The `SCORES` of each run."""
+    measured = []
+    for name, record in runs.items():
+        scores = score_translations(texts[name], references, "de")
+        measured.append([*validation_figures(record), *(scores[key] for key in ("bleu", "bleu_moses", "chrf"))])
+    return measured
 
 
 def format_scores(scores: dict) -> str:
