@@ -7,15 +7,19 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from conftest import ROOT
 from huggingface_hub import ModelCard
-from transformers import AutoConfig, pipeline
+from transformers import AutoConfig, AutoModelForSeq2SeqLM, pipeline
 
 import hf_scratch
 from hf_scratch.evaluation.translation import score_translations
+from hf_scratch.loading import load_tokenizer
 from hf_scratch.reporting.cards import format_time, format_training, format_updates
 from hf_scratch.reporting.records import Record, hide_folders, join_records, read_record, read_records, write_record
 from hf_scratch.reporting.tables import compare_lines
+from hf_scratch.training.arguments import ModelArguments
+from hf_scratch.training.starting_point import load_teachers
 
 CARDS = ROOT / "model_cards"
 TRANSLATOR, WRITER = CARDS / "scratch-transformer-multi30k-en-de", CARDS / "scratch-gpt-tinystories"
@@ -105,6 +109,15 @@ def test_the_card_has_the_scores_of_the_recorded_translations(translator, langua
         recorded = read_record(path.with_suffix(".json"))["metrics"]["test"]
         for name in recorded.keys() & scores.keys():
             assert recorded[name] == pytest.approx(scores[name], abs=1e-9), name
+
+
+def test_the_other_seeds_are_its_teachers():
+    model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(TRANSLATOR), load_tokenizer(TRANSLATOR)
+    folders = [str(TRANSLATOR), str(TRANSLATOR / "seed2"), str(TRANSLATOR / "seed3")]
+    teachers = load_teachers(AutoModelForSeq2SeqLM, folders, model, ModelArguments(), tokenizer, 128)
+    embeddings = [teacher.get_input_embeddings().weight for teacher in teachers]
+    assert not torch.allclose(embeddings[1], embeddings[2], atol=0.1)
+    assert {weight.dtype for weight in embeddings} == {torch.float32}
 
 
 def test_repeated_4_grams_by_hand():

@@ -5,7 +5,7 @@
 python scripts/publish/publish.py --folder model_cards/scratch-transformer-multi30k-en-de \
     --run runs/seed1 runs/cosine_seed1 --name seed1
 python scripts/publish/publish.py --folder model_cards/scratch-transformer-multi30k-en-de \
-    --run runs/seed2 runs/cosine_seed2 --name seed2 --record_only
+    --run runs/seed2 runs/cosine_seed2 --name seed2 --record_only --as_teacher
 python scripts/publish/publish.py --folder scripts/recipes --run runs/gelu --name multi30k_gelu --record_only
 python scripts/publish/publish.py --folder model_cards/scratch-gpt-tinystories \
     --run runs/tinystories_small --name best --dtype bfloat16 --dataset_name roneneldan/TinyStories
@@ -15,6 +15,7 @@ import argparse
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 from sample_stories import sample_stories
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
@@ -47,6 +48,21 @@ def store_record(runs: list[Path], folder: Path, name: str) -> Record:
     if (runs[-1] / "test_translations.txt").is_file():
         shutil.copyfile(runs[-1] / "test_translations.txt", folder / f"{name}.txt")
     return joined
+
+
+def store_teacher(auto_class: Any, run: Path, folder: Path) -> None:
+    """Store a model in bfloat16 in a folder inside the published one's, whose tokenizer it shares by links.
+
+    Args:
+        auto_class: the Auto class that loads it.
+        run: its training folder.
+        folder: the new folder.
+    """
+    auto_class.from_pretrained(run, dtype="bfloat16").save_pretrained(folder)
+    link_code(folder)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (folder / name).unlink(missing_ok=True)
+        (folder / name).symlink_to(f"../{name}")
 
 
 def log_with_bits_per_byte(record: Record) -> list[dict]:
@@ -86,6 +102,11 @@ def main():
     )
     parser.add_argument("--name", required=True, help="the record's file name")
     parser.add_argument("--record_only", action="store_true", help="add the record; keep the published model")
+    parser.add_argument(
+        "--as_teacher",
+        action="store_true",
+        help="with --record_only: put the model, in bfloat16, into a folder of this name beside the published one",
+    )
     parser.add_argument("--dtype", default="float32", help="dtype of the published weights")
     parser.add_argument("--dataset_name", help="TinyStories, for its validation stories")
     args = parser.parse_args()
@@ -94,8 +115,10 @@ def main():
     if is_gpt and not args.record_only and args.dataset_name is None:
         parser.error("--dataset_name must be given for a language model")
     record = store_record(args.run, args.folder / "records", args.name)
+    auto_class = AutoModelForCausalLM if is_gpt else AutoModelForSeq2SeqLM
+    if args.record_only and args.as_teacher:
+        store_teacher(auto_class, last, args.folder / args.name)
     if not args.record_only:
-        auto_class = AutoModelForCausalLM if is_gpt else AutoModelForSeq2SeqLM
         for path in args.folder.glob("*.py"):  # the previous publication may hold files that the package no longer has
             path.unlink()
         auto_class.from_pretrained(last, dtype=args.dtype).save_pretrained(args.folder)

@@ -1,0 +1,1 @@
+../../../hf_scratch/models/known_modules.py

@@ -1,0 +1,1 @@
+../../../hf_scratch/models/beam_search.py

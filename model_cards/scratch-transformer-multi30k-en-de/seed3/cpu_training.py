@@ -1,0 +1,1 @@
+../../../hf_scratch/models/cpu_training.py
