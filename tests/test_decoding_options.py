@@ -111,6 +111,8 @@ def flatten(output) -> dict[str, torch.Tensor | str]:
 
 def assert_equal(model, **options) -> dict[str, torch.Tensor]:
     """Compare all outputs with transformers' loop, from the same seed."""
+    # with AVX512_FP16, oneDNN sums in float16, in an order that depends on the number of rows
+    tolerance = {"rtol": 1e-2, "atol": 1e-2} if model.dtype == torch.float16 else {}
     outputs = []
     for loop in ({}, {"cache_implementation": "dynamic"}):
         torch.manual_seed(0)
@@ -126,7 +128,7 @@ def assert_equal(model, **options) -> dict[str, torch.Tensor]:
             assert ours[name] == tensor
             continue
         assert ours[name].dtype == tensor.dtype
-        torch.testing.assert_close(ours[name], tensor, msg=lambda text, name=name: f"{name}: {text}")
+        torch.testing.assert_close(ours[name], tensor, msg=lambda text, name=name: f"{name}: {text}", **tolerance)
     return ours
 
 
