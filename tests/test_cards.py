@@ -42,7 +42,11 @@ def test_without_validation_and_test_the_card_says_so(train):
         assert "There were no validation or test data." in card
         assert "Trained from scratch with hf_scratch" in card
         assert "base_model" not in ModelCard(card).data.to_dict()
-        assert json.loads((folder / "run.json").read_text(encoding="utf-8"))["seed"] == 42
+        record = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+        assert record["seed"] == 42
+        if name == "train_translation":
+            assert record["train_rows"] == len(PAIRS)
+        assert f"| training rows | {record['train_rows']} |" in card
 
 
 def test_a_card_has_a_licence_and_five_examples(train, tmp_path, monkeypatch):

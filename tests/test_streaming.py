@@ -246,6 +246,7 @@ def test_a_text_that_is_not_utf8_is_named_with_its_shard_and_row(make_stream, tm
 
 
 OPTIONS = {"max_steps": 12, "save_steps": 3, "logging_steps": 1, "learning_rate": 1e-3, "use_cpu": "true", "seed": 3,
+           "adam_epsilon": 1e-3,  # as in test_faults
            "streaming": "true", "shuffle_buffer_size": 7, "global_batch_size": 4}  # fmt: skip
 PAIRED = {"source_lang": "en", "target_lang": "de", "vocab_size": 300, "max_source_length": 20,
           "max_target_length": 20, "num_beams": 1}  # fmt: skip
@@ -324,6 +325,7 @@ def test_a_killed_streamed_run_ends_as_one_that_was_not(training, num_processes,
     assert_same_weights(tmp_path / "whole", tmp_path / "run", num_processes == 1)
     record = json.loads((tmp_path / "run" / "run.json").read_text())
     assert record["epochs"] is None
+    assert "train_rows" not in record
     if num_processes == 2:
         refused = start(command, tmp_path / "run", 1, "--resume_from_checkpoint", "last")
         assert "was saved by 2 processes, and this run has 1: each process reads its own part" in finish(refused, 2)

@@ -99,6 +99,7 @@ def format_training(record: Record) -> str:
     device = f"{hardware['processes']} x {hardware['device']}, {hardware['cpu_cores']} CPU cores"
     rows = {
         "parameters": f"{record['parameters']:,}",
+        "training rows": f"{record['train_rows']:,}" if "train_rows" in record else "",
         "updates": format_updates(record),
         "input tokens": f"{record['input_tokens']:,}",
         "time": format_time(record),
@@ -111,7 +112,7 @@ def format_training(record: Record) -> str:
         rows["cut rows"] = "; ".join(f"{split}: {text}" for split, text in cut.items())
     if record.get("stopped") == IN_WARMUP:
         rows["end"] = _describe_early_end(record)
-    return format_table(["", ""], rows.items())
+    return format_table(["", ""], [(name, value) for name, value in rows.items() if value != ""])
 
 
 def _describe_early_end(record: Record) -> str:

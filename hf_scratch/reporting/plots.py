@@ -102,6 +102,7 @@ def plot_runs(logs: dict[str, list[dict]], output_dir: str, name: str = "runs.pn
         _limit_axis(axis, [value for _, value in runs[label]], limits)
         axis.set_title(escape(f"{label}: {best[label]:.4g}"), fontsize=8)
         axis.tick_params(labelsize=7, labelbottom=i + columns >= len(runs))
+        axis.locator_params(axis="x", nbins=4)  # more labels would touch
         axis.grid(alpha=0.3)
     figure.supxlabel("step [updates]", fontsize=9)
     figure.supylabel(names[key], fontsize=9)

@@ -10,6 +10,7 @@ import os
 import platform
 import shlex
 import sys
+from collections.abc import Sized
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
@@ -47,6 +48,7 @@ class Record(TypedDict):
         data: the data set's Hub id, or the last part of its path.
         updates: optimiser steps.
         epochs: passes over the training data; None if unknown.
+        train_rows: rows of the training data, pairs or blocks of text. Absent for a stream, and in older records.
         input_tokens: tokens seen, without padding.
         minutes: duration of the training, without the evaluations after it; None if unknown.
         seed: of weights, dropout and data order.
@@ -67,6 +69,7 @@ class Record(TypedDict):
     data: str
     updates: int
     epochs: float | None
+    train_rows: NotRequired[int]
     input_tokens: int
     minutes: float | None
     seed: int
@@ -120,6 +123,8 @@ def build_record(
     }
     if cut := {split: text for split, text in (cut or {}).items() if text}:
         record["cut"] = cut
+    if isinstance(trainer.train_dataset, Sized):
+        record["train_rows"] = len(trainer.train_dataset)
     warmup = args.get_warmup_steps(state.max_steps)
     has_limit = getattr(data_args, "max_minutes", None) is not None
     if has_limit and state.global_step < min(warmup, state.max_steps):
