@@ -65,10 +65,11 @@ def load_translators(args: DiversificationArguments, rows: Dataset) -> list[tupl
         if translators and {*languages} != {*translators[0][2]}:
             first = f"{args.models[0]} {'-'.join(translators[0][2])}"
             raise UserError(f"`models`: {path} translates {'-'.join(languages)}, and {first}.")
-        sources = list(dict.fromkeys(take_pairs(rows, *languages, name=args.dataset_name)["source"]))
+        sources = take_pairs(rows, *languages, name=args.dataset_name)["source"]
         longest = getattr(model.config, "max_position_embeddings", None)
-        check_lengths(count_tokens(sources, tokenizer), longest, "training sources", "Shorten or remove them.")
-        translators.append((model.to(state.device).eval(), tokenizer, languages, sources))
+        what = f"training sources ({languages[0]!r}) of {path}"
+        check_lengths(count_tokens(sources, tokenizer), longest, what, "Shorten or remove them.")
+        translators.append((model.to(state.device).eval(), tokenizer, languages, list(dict.fromkeys(sources))))
     return translators
 
 
@@ -81,8 +82,9 @@ def main() -> None:
         if "train" not in splits:
             raise UserError(f"`dataset_name` ({args.dataset_name}) has no training data.")
         translators = load_translators(args, splits["train"])
-    (_, _, columns, _), *_ = translators
-    old = take_pairs(splits["train"], *columns)
+        (_, _, columns, _), *_ = translators
+        parts = {name: take_pairs(part, *columns, name=f"{name} data") for name, part in splits.items()}
+    old = parts["train"]
     pairs = dict.fromkeys(zip(old["source"], old["target"], strict=True))
     counts = [f"{args.dataset_name}: {len(pairs):,} different pairs of {len(old):,}"]
     for path, (model, tokenizer, languages, sources) in zip(args.models, translators, strict=True):
@@ -93,7 +95,6 @@ def main() -> None:
         pairs.update(dict.fromkeys(pair for pair in new if all(text.strip() for text in pair)))
         counts.append(f"{path} ({'-'.join(languages)}): {len(pairs) - before:,} new pairs")
     if PartialState().is_main_process:
-        parts = {name: take_pairs(part, *columns) for name, part in splits.items()}
         parts["train"] = Dataset.from_dict({"source": [s for s, _ in pairs], "target": [t for _, t in pairs]})
         names = dict(zip(("source", "target"), columns, strict=True))
         save_splits({name: part.rename_columns(names) for name, part in parts.items()}, output_dir)

@@ -2,6 +2,7 @@
 """Training data that trained models have translated, beside the old pairs."""
 
 import json
+import shutil
 import subprocess
 import sys
 
@@ -91,6 +92,12 @@ def test_bad_input_is_named_and_leaves_nothing(run_here, data, backward, tmp_pat
     load_tokenizer(FORWARD).save_pretrained(tmp_path / "nameless")
     (tmp_path / "other").mkdir()
     write(tmp_path / "other" / "train.jsonl", [{"en": "a", "fr": "b"}])
+    for folder, split, rows in (
+        ("blank", "test", [*PAIRS, {"en": "A cat.", "de": " "}]),
+        ("long", "train", [*PAIRS, {"en": "dog " * 400, "de": "Hund"}]),
+    ):
+        shutil.copytree(data, tmp_path / folder)
+        write(tmp_path / folder / f"{split}.jsonl", rows)
     before = sorted(path.name for path in tmp_path.iterdir())
     for flags, message in (
         (["--models", tmp_path / "nameless"], "does not name its `source_lang` and `target_lang`"),
@@ -98,6 +105,9 @@ def test_bad_input_is_named_and_leaves_nothing(run_here, data, backward, tmp_pat
         (["--models", FORWARD, "--output_dir", data], "exists. Choose a new folder."),
         (["--models", "nothing"], "'nothing' is no folder here"),
         (["--models", FORWARD, "--dataset_name", tmp_path / "other"], "`target_lang` is 'de', but the columns of"),
+        (["--models", FORWARD, "--dataset_name", tmp_path / "blank"], "test data has 1 of 5 rows with no text"),
+        (["--models", FORWARD, "--dataset_name", tmp_path / "long"], "1 of 5 training sources ('en') of"),
+        (["--models", FORWARD, "--dataset_name", tmp_path / "long"], "the first is row 4, counted from 0"),
     ):
         process = run_here("diversify", "--dataset_name", data, "--output_dir", tmp_path / "out", *flags, check=False)
         assert process.returncode == 2

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import ROOT
+from conftest import ROOT, make_transformer
 from huggingface_hub import ModelCard
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, pipeline
 
@@ -134,22 +134,68 @@ def test_repeated_4_grams_by_hand():
     assert choose(settings, 0.0) == settings[2]
 
 
-def test_a_rows_changes_are_its_commands_flags():
+def test_a_teacher_has_the_tokenizer_it_was_trained_with(tmp_path, joint_tokenizer):
+    from publish import store_teacher
+
+    run, folder = tmp_path / "run", tmp_path / "published"
+    for path in (run, folder):
+        make_transformer(vocab_size=len(joint_tokenizer)).save_pretrained(path)
+        joint_tokenizer.save_pretrained(path)
+    for _ in range(2):  # the second publication replaces the first
+        store_teacher(AutoModelForSeq2SeqLM, run, folder / "seed2")
+        assert (folder / "seed2" / "tokenizer.json").is_symlink()
+    load_tokenizer(TRANSLATOR).save_pretrained(run)
+    store_teacher(AutoModelForSeq2SeqLM, run, folder / "seed2")
+    assert load_tokenizer(folder / "seed2").get_vocab() == load_tokenizer(TRANSLATOR).get_vocab()
+    assert load_tokenizer(folder).get_vocab() == joint_tokenizer.get_vocab()
+    assert AutoModelForSeq2SeqLM.from_pretrained(folder / "seed2").dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--name", "seed4", "--as_teacher"], "--as_teacher needs --record_only, and a published model in"),
+        (["--name", "records", "--record_only"], "--name must be letters, digits and _, and not records"),
+        (["--name", "..", "--record_only", "--as_teacher"], "--name must be letters, digits and _"),
+    ],
+)
+def test_a_wrong_publication_is_refused_before_anything_is_written(flags, message, tmp_path, monkeypatch, capsys):
+    import publish
+
+    words = ["--folder", tmp_path / "new", "--run", TRANSLATOR, *flags]
+    monkeypatch.setattr(sys, "argv", ["publish.py", *map(str, words)])
+    with pytest.raises(SystemExit):
+        publish.main()
+    assert message in capsys.readouterr().err
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("flags", "changes"),
+    [
+        ("--output_dir base --bf16 true --save_steps 7 --seed 1", ""),  # 1 is the recipe's
+        ("--output_dir=base --bf16=true --save-steps 7 --seed=1 --predict_with_generate", ""),
+        ("--config_overrides norm_first=false --seed 2", "`--config_overrides norm_first=false` `--seed 2`"),
+        ("--seed 2\npython x.py multi30k_tiny --seed 3", "`--seed 3`"),
+        ("--teacher_models runs/a runs/b --max_steps 7", "`--teacher_models runs/a runs/b` `--max_steps 7`"),
+        ("--max_steps 4 --warmup_steps 2 --max_steps 3", "`--max_steps 3` `--warmup_steps 2`"),
+        ("--dataset_name runs/more", "`--dataset_name runs/more`"),
+        ("--dataset_name ./runs/more", "`--dataset_name ./runs/more`"),
+    ],
+)
+@pytest.mark.parametrize("recipe", ["scripts/recipes/multi30k_tiny.yaml", "multi30k_tiny"])
+def test_a_rows_changes_are_its_commands_flags(flags, changes, recipe):
     from recipe_changes import format_changes
 
-    command = "python scripts/train_translation.py scripts/recipes/multi30k_tiny.yaml --dataset_name multi30k"
-    assert (
-        format_changes(f"{command} --output_dir base --bf16 true --save_steps 7 --seed 1") == ""
-    )  # 1 is the recipe's
-    assert format_changes(f"{command} --config_overrides norm_first=false --seed 2") == (
-        "`--config_overrides norm_first=false` `--seed 2`"
-    )
-    assert format_changes(f"{command} --seed 2\n{command} --seed 3") == "`--seed 3`"
-    assert format_changes(f"{command} --teacher_models runs/a runs/b --max_steps 7") == (
-        "`--teacher_models runs/a runs/b` `--max_steps 7`"
-    )
-    made = command.replace("multi30k", "runs/more").replace("runs/more_tiny", "multi30k_tiny")
-    assert format_changes(made) == "`--dataset_name runs/more`"
+    command = f"python scripts/train_translation.py {recipe} --dataset_name multi30k {flags}"
+    assert format_changes({"command": command, "recipe": "multi30k_tiny"}) == changes
+
+
+def test_without_a_recipe_all_flags_are_changes():
+    from recipe_changes import format_changes
+
+    command = "python -m hf_scratch.scripts.train_translation --dataset_name multi30k --max_steps 3"
+    assert format_changes({"command": command, "recipe": ""}) == "`--max_steps 3`"
 
 
 @pytest.mark.parametrize(

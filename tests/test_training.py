@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import make_transformer
+from conftest import TRANSFORMER, make_transformer
 from datasets import Dataset
 from huggingface_hub import ModelCard
 from torch.distributed.fsdp import fully_shard
@@ -30,7 +30,7 @@ from hf_scratch.training.averaging import (
     load_weights,
 )
 from hf_scratch.training.callbacks import TimeLimit, stopping_callbacks
-from hf_scratch.training.checkpoints import whole_checkpoints
+from hf_scratch.training.checkpoints import check_same_config, whole_checkpoints
 from hf_scratch.training.starting_point import choose_model
 from hf_scratch.training.trainers import TranslationTrainer
 
@@ -430,9 +430,18 @@ def test_pictures_are_drawn(tmp_path):
         plot_attention(weights, list("ab"), list("wxyz"), str(tmp_path))
 
 
-def test_a_model_stored_in_half_precision_is_trained_in_float32(tmp_path, joint_tokenizer):
-    make_transformer(vocab_size=len(joint_tokenizer)).bfloat16().save_pretrained(tmp_path)
+@pytest.mark.parametrize(("overrides", "dtype"), [({}, torch.float32), ({"dtype": "bfloat16"}, torch.bfloat16)])
+def test_a_training_is_in_float32_unless_config_overrides_say_otherwise(
+    overrides, dtype, tmp_path, joint_tokenizer, caplog
+):
+    stored = make_transformer(vocab_size=len(joint_tokenizer)).bfloat16()
+    stored.save_pretrained(tmp_path)
     classes = ScratchTransformerForConditionalGeneration, AutoModelForSeq2SeqLM
-    arguments = ModelArguments(model_name_or_path=str(tmp_path))
-    for overrides, dtype in (({}, torch.float32), ({"dtype": "bfloat16"}, torch.bfloat16)):
-        assert choose_model(*classes, arguments, overrides, joint_tokenizer, None).dtype == dtype
+    loaded = ModelArguments(model_name_or_path=str(tmp_path))
+    for arguments, fields in ((loaded, {}), (ModelArguments(), {**TRANSFORMER, "vocab_size": 300})):
+        model = choose_model(*classes, arguments, {**fields, **overrides}, joint_tokenizer, None)
+        assert {parameter.dtype for parameter in model.parameters()} == {dtype}
+        if arguments is loaded:
+            check_same_config(model, tmp_path)
+    is_warned = f"{tmp_path} was saved in bfloat16, and this run goes on in float32." in caplog.messages
+    assert is_warned == (dtype == torch.float32)

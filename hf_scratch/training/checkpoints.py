@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import safe_open
-from transformers import PreTrainedConfig, PreTrainedModel, TrainerState, TrainingArguments
+from transformers import PreTrainedModel, TrainerState, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
@@ -222,11 +222,12 @@ def check_same_weights(model: PreTrainedModel, checkpoint: str) -> None:
 UNCOMPARED_FIELDS = {"_name_or_path", "architectures", "auto_map", "dtype", "transformers_version", "use_cache"}
 
 
-def check_same_config(config: PreTrainedConfig, checkpoint: str | Path) -> None:
+def check_same_config(model: PreTrainedModel, checkpoint: str | Path) -> None:
     """Raise UserError where the checkpoint's config is not the model's, though its weights may fit.
 
-    Another number of heads or dropout, for example, makes another model of the same weights.
+    Another number of heads or dropout, for example, makes another model of the same weights. Another dtype is logged.
     """
+    config = model.config
     path = Path(checkpoint, "config.json")
     if not path.is_file():  # an adapter's checkpoint
         return
@@ -234,6 +235,9 @@ def check_same_config(config: PreTrainedConfig, checkpoint: str | Path) -> None:
     if saved.get("model_type") == config.model_type:
         saved = json.loads(type(config).from_dict(saved).to_json_string(use_diff=False))
     now = json.loads(config.to_json_string(use_diff=False))
+    dtype = str(model.dtype).removeprefix("torch.")
+    if saved.get("dtype") not in (None, dtype):
+        logger.warning(f"{checkpoint} was saved in {saved['dtype']}, and this run goes on in {dtype}.")
     names = sorted((saved.keys() | now.keys()) - UNCOMPARED_FIELDS)
     different = [name for name in names if saved.get(name) != now.get(name)]
     if different:

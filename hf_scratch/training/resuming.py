@@ -328,7 +328,7 @@ class ResumableTrainerMixin(Trainer):
                 keeps the best checkpoint, the validation data or the metric. With `ignore_data_skip`, training data
                 and batches are not compared.
         """
-        check_same_config(self.model.config, checkpoint)
+        check_same_config(self.model, checkpoint)
         saved = saved_facts(checkpoint)
         if saved.get("rows_per_update") is not None:  # older manifests do not name the other budget
             saved = {"tokens_per_update": None} | saved

@@ -144,4 +144,5 @@ def make_model(
         sizes |= {"decoder_vocab_size": target_size(tokenizer), "share_encoder_decoder_embeddings": False}
     fields = {**sizes, **special, **fields, **config_overrides}
     config_class: Any = model_class.config_class  # None only for a class without a configuration
-    return model_class(config_class(**fields, attn_implementation=model_args.attn_implementation))
+    config = config_class(**fields, attn_implementation=model_args.attn_implementation)
+    return model_class(config).to(config.dtype or torch.float32)

@@ -104,8 +104,9 @@ def _budget(runs: list[Record]) -> str:
     """How long the runs were, and for annotated-seq2seq how long its 1,000 epochs would be."""
     run, minutes = runs[0], [run["minutes"] for run in runs if run["minutes"] is not None]
     spent = " to ".join(dict.fromkeys(f"{value:.0f}" for value in (min(minutes), max(minutes))))
-    text = f"{run['updates']:,} updates ({run['epochs']:.1f} epochs), {spent} minutes"
-    if run["recipe"] == "multi30k_article":
-        days = 1000 * run["minutes"] / run["epochs"] / 60 / 24
+    epochs = run["epochs"]
+    text = f"{run['updates']:,} updates{'' if epochs is None else f' ({epochs:.1f} epochs)'}, {spent} minutes"
+    if run["recipe"] == "multi30k_article" and epochs is not None:
+        days = 1000 * run["minutes"] / epochs / 60 / 24
         text += f"; 1,000 epochs would take {days:.0f} days"
     return text

@@ -52,7 +52,7 @@ def language_model_figures(folder: Path, dataset: str) -> dict[str, str]:
         [
             name,
             f"`{run['recipe']}`",
-            format_changes(run["command"]),
+            format_changes(run),
             f"{run['parameters']:,}",
             format_updates(run),
             format_time(run),

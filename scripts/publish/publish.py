@@ -13,6 +13,7 @@ python scripts/publish/publish.py --folder model_cards/scratch-gpt-tinystories \
 
 import argparse
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,7 @@ def store_record(runs: list[Path], folder: Path, name: str) -> Record:
 
 
 def store_teacher(auto_class: Any, run: Path, folder: Path) -> None:
-    """Store a model in bfloat16 in a folder inside the published one's, whose tokenizer it shares by links.
+    """Store a model in bfloat16 in a folder inside the published one's. Files that both have are links.
 
     Args:
         auto_class: the Auto class that loads it.
@@ -60,9 +61,15 @@ def store_teacher(auto_class: Any, run: Path, folder: Path) -> None:
     """
     auto_class.from_pretrained(run, dtype="bfloat16").save_pretrained(folder)
     link_code(folder)
+    for path in folder.iterdir():  # links of an earlier publication
+        if path.is_symlink() and path.suffix != ".py":
+            path.unlink()
+    load_tokenizer(run).save_pretrained(folder)
     for name in ("tokenizer.json", "tokenizer_config.json"):
-        (folder / name).unlink(missing_ok=True)
-        (folder / name).symlink_to(f"../{name}")
+        published = folder.parent / name
+        if published.is_file() and published.read_bytes() == (folder / name).read_bytes():
+            (folder / name).unlink()
+            (folder / name).symlink_to(f"../{name}")
 
 
 def log_with_bits_per_byte(record: Record) -> list[dict]:
@@ -110,13 +117,17 @@ def main():
     parser.add_argument("--dtype", default="float32", help="dtype of the published weights")
     parser.add_argument("--dataset_name", help="TinyStories, for its validation stories")
     args = parser.parse_args()
+    if not re.fullmatch(r"\w+", args.name) or args.name == "records":
+        parser.error(f"--name must be letters, digits and _, and not records; got {args.name!r}")
+    if args.as_teacher and not (args.record_only and (args.folder / "config.json").is_file()):
+        parser.error(f"--as_teacher needs --record_only, and a published model in {args.folder}")
     last = args.run[-1]
     is_gpt = type(AutoConfig.from_pretrained(last)) in MODEL_FOR_CAUSAL_LM_MAPPING
     if is_gpt and not args.record_only and args.dataset_name is None:
         parser.error("--dataset_name must be given for a language model")
     record = store_record(args.run, args.folder / "records", args.name)
     auto_class = AutoModelForCausalLM if is_gpt else AutoModelForSeq2SeqLM
-    if args.record_only and args.as_teacher:
+    if args.as_teacher:
         store_teacher(auto_class, last, args.folder / args.name)
     if not args.record_only:
         for path in args.folder.glob("*.py"):  # the previous publication may hold files that the package no longer has

@@ -140,7 +140,7 @@ def reference_figures(folder: Path, dataset: str) -> dict[str, str]:
     texts = {path.stem: path.read_text(encoding="utf-8").splitlines() for path in (folder / "records").glob("*.txt")}
     seeds = take(records, "seed")
     others = [
-        [name, format_changes(record["command"]), *format_run(record, texts.get(name), references)]
+        [name, format_changes(record), *format_run(record, texts.get(name), references)]
         for name, record in records.items()
         if name not in seeds
     ]
