@@ -43,7 +43,8 @@ LENGTH_PENALTIES = (0.0, 0.5, 1.0, 1.5, 2.0)
 ROUNDS = {
     "r_drop_seed": "trained alone, then with R-Drop",
     "diversified_seed": "from scratch on diversified data",
-    "seed": "trained further, distilled from three models",
+    "distilled_seed": "trained further, distilled from three models",
+    "seed": "distilled again, with less dropout",
 }
 SCORES = ("validation loss", "validation, greedy", "test, cased", "test, Moses", "test, chrF")
 RUN_COLUMNS = (
