@@ -46,12 +46,11 @@ class DiversificationArguments:
             raise ValueError(f"`dtype` must be one of {', '.join(DTYPES)}; got {self.dtype!r}.")
 
 
-def load_translators(args: DiversificationArguments, rows: Dataset) -> list[tuple]:
-    """Load each model with its tokenizer, its two languages, and the sources that it will translate, each once.
+def load_translators(args: DiversificationArguments) -> list[tuple]:
+    """Load each model with its tokenizer and its two languages.
 
     Raises:
         UserError: a model does not say its languages, or they are other ones than the first model's.
-        ValueError: the rows lack a language, or a source is longer than the model's input.
     """
     state, translators = PartialState(cpu=not torch.accelerator.is_available()), []
     for path in args.models:
@@ -65,12 +64,28 @@ def load_translators(args: DiversificationArguments, rows: Dataset) -> list[tupl
         if translators and {*languages} != {*translators[0][2]}:
             first = f"{args.models[0]} {'-'.join(translators[0][2])}"
             raise UserError(f"`models`: {path} translates {'-'.join(languages)}, and {first}.")
-        sources = take_pairs(rows, *languages, name=args.dataset_name)["source"]
-        longest = getattr(model.config, "max_position_embeddings", None)
-        what = f"training sources ({languages[0]!r}) of {path}"
-        check_lengths(count_tokens(sources, tokenizer), longest, what, "Shorten or remove them.")
-        translators.append((model.to(state.device).eval(), tokenizer, languages, list(dict.fromkeys(sources))))
+        translators.append((model.to(state.device).eval(), tokenizer, languages))
     return translators
+
+
+def take_sources(pairs: Dataset, is_forward: bool, path: str, model, tokenizer) -> list[str]:
+    """The texts that a model will translate, each once.
+
+    Args:
+        pairs: the training data.
+        is_forward: the model translates the pairs' sources, else their targets.
+        path: what errors call the model.
+        model: the model.
+        tokenizer: the model's.
+
+    Raises:
+        ValueError: a text is longer than the model's input.
+    """
+    texts = pairs["source" if is_forward else "target"]
+    longest = getattr(model.config, "max_position_embeddings", None)
+    what = f"training sources ({model.config.source_lang!r}) of {path}"
+    check_lengths(count_tokens(texts, tokenizer), longest, what, "Shorten or remove them.")
+    return list(dict.fromkeys(texts))
 
 
 @command
@@ -81,17 +96,21 @@ def main() -> None:
         splits = load_splits(args.dataset_name, cache_dir=args.cache_dir)
         if "train" not in splits:
             raise UserError(f"`dataset_name` ({args.dataset_name}) has no training data.")
-        translators = load_translators(args, splits["train"])
-        (_, _, columns, _), *_ = translators
+        translators = load_translators(args)
+        columns = translators[0][2]
         parts = {name: take_pairs(part, *columns, name=f"{name} data") for name, part in splits.items()}
+        sources = [
+            take_sources(parts["train"], languages == columns, path, model, tokenizer)
+            for path, (model, tokenizer, languages) in zip(args.models, translators, strict=True)
+        ]
     old = parts["train"]
     pairs = dict.fromkeys(zip(old["source"], old["target"], strict=True))
     counts = [f"{args.dataset_name}: {len(pairs):,} different pairs of {len(old):,}"]
-    for path, (model, tokenizer, languages, sources) in zip(args.models, translators, strict=True):
+    for path, (model, tokenizer, languages), texts in zip(args.models, translators, sources, strict=True):
         with torch.inference_mode():
-            targets = translate(model, tokenizer, sources, args.batch_size, num_beams=args.num_beams)
+            translations = translate(model, tokenizer, texts, args.batch_size, num_beams=args.num_beams)
         is_forward, before = languages == columns, len(pairs)
-        new = zip(sources, targets, strict=True) if is_forward else zip(targets, sources, strict=True)
+        new = zip(texts, translations, strict=True) if is_forward else zip(translations, texts, strict=True)
         pairs.update(dict.fromkeys(pair for pair in new if all(text.strip() for text in pair)))
         counts.append(f"{path} ({'-'.join(languages)}): {len(pairs) - before:,} new pairs")
     if PartialState().is_main_process:
