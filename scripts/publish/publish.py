@@ -59,17 +59,16 @@ def store_teacher(auto_class: Any, run: Path, folder: Path) -> None:
         run: its training folder.
         folder: the new folder.
     """
-    auto_class.from_pretrained(run, dtype="bfloat16").save_pretrained(folder)
+    model, tokenizer = auto_class.from_pretrained(run, dtype="bfloat16"), load_tokenizer(run)
+    shutil.rmtree(folder, ignore_errors=True)  # an earlier publication's links lead to the published model's files
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
     link_code(folder)
-    for path in folder.iterdir():  # links of an earlier publication
-        if path.is_symlink() and path.suffix != ".py":
+    for path in folder.glob("*tokenizer*.json"):
+        published = folder.parent / path.name
+        if published.is_file() and published.read_bytes() == path.read_bytes():
             path.unlink()
-    load_tokenizer(run).save_pretrained(folder)
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        published = folder.parent / name
-        if published.is_file() and published.read_bytes() == (folder / name).read_bytes():
-            (folder / name).unlink()
-            (folder / name).symlink_to(f"../{name}")
+            path.symlink_to(f"../{path.name}")
 
 
 def log_with_bits_per_byte(record: Record) -> list[dict]:
