@@ -30,7 +30,7 @@ from hf_scratch.evaluation.processes import load_on_each_process
 from hf_scratch.reporting.batches import format_training_batch
 from hf_scratch.reporting.cards import NUM_EXAMPLES, write_language_model_card
 from hf_scratch.reporting.plots import plot_learning_curve
-from hf_scratch.training.arguments import LanguageModelArguments, check_validation_data
+from hf_scratch.training.arguments import LanguageModelArguments
 from hf_scratch.training.averaging import (
     check_average,
     check_moving_average,
@@ -43,6 +43,7 @@ from hf_scratch.training.preparation import TextPreparation
 from hf_scratch.training.runs import open_run
 from hf_scratch.training.starting_point import choose_model, load_teachers
 from hf_scratch.training.trainers import LanguageModelTrainer
+from hf_scratch.training.training_arguments import check_validation_data
 
 logger = logging.getLogger("train_language_model")
 FIRST_WORDS = 6  # of a text that the card's examples continue

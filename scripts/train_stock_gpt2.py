@@ -19,7 +19,7 @@ from hf_scratch.evaluation.language_modeling import evaluate_language_model
 from hf_scratch.evaluation.processes import load_on_each_process
 from hf_scratch.reporting.cards import write_language_model_card
 from hf_scratch.reporting.plots import plot_learning_curve
-from hf_scratch.training.arguments import LanguageModelArguments, check_validation_data
+from hf_scratch.training.arguments import LanguageModelArguments
 from hf_scratch.training.averaging import save_final_model
 from hf_scratch.training.callbacks import TrainingTime, stopping_callbacks
 from hf_scratch.training.parsing import start_training_command
@@ -27,6 +27,7 @@ from hf_scratch.training.preparation import TextPreparation
 from hf_scratch.training.resuming import ResumableTrainerMixin
 from hf_scratch.training.runs import open_run
 from hf_scratch.training.starting_point import make_model
+from hf_scratch.training.training_arguments import check_validation_data
 
 # options of LanguageModelArguments that the stock Trainer and model do not have
 NOT_OF_STOCK = (

@@ -24,12 +24,7 @@ from hf_scratch.reporting.batches import format_training_batch
 from hf_scratch.reporting.cards import NUM_EXAMPLES, write_translation_card
 from hf_scratch.reporting.plots import plot_learning_curve
 from hf_scratch.tokenization import target_size
-from hf_scratch.training.arguments import (
-    TranslationArguments,
-    check_beams,
-    check_length_penalty,
-    check_validation_data,
-)
+from hf_scratch.training.arguments import TranslationArguments, check_beams, check_length_penalty
 from hf_scratch.training.averaging import (
     check_average,
     check_moving_average,
@@ -42,6 +37,7 @@ from hf_scratch.training.preparation import PairPreparation
 from hf_scratch.training.runs import open_run
 from hf_scratch.training.starting_point import choose_model, load_teachers
 from hf_scratch.training.trainers import TranslationTrainer
+from hf_scratch.training.training_arguments import check_validation_data
 
 logger = logging.getLogger("train_translation")
 

@@ -13,7 +13,7 @@ from typing import Any
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from transformers import Trainer
 
-from ..training.arguments import require_output_dir
+from ..training.training_arguments import require_output_dir
 from .records import IN_WARMUP, INTERRUPTED, Record, build_record, hide_folders, write_record
 from .tables import format_table
 

@@ -15,11 +15,11 @@ from transformers import Trainer, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
 
 from ..manifest import MANIFEST, DamagedFolderError, check_manifest, write_manifest
-from .arguments import require_output_dir
 from .callbacks import TimeLimit, TrainingTime
 from .checkpoints import delete_early_checkpoints, is_early, is_in, step_of, whole_checkpoints
 from .machines import on_saving_processes
 from .shards import has_shards, read_shards
+from .training_arguments import require_output_dir
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,6 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from ..errors import UserError
 from ..manifest import MANIFEST, DamagedFolderError, check_manifest
-from .arguments import require_output_dir
 from .checkpoints import (
     WEIGHTS_PREFIXES,
     check_output_dir,
@@ -26,6 +25,7 @@ from .checkpoints import (
     whole_checkpoints,
 )
 from .machines import Place, from_all_processes, on_saving_processes
+from .training_arguments import require_output_dir
 
 logger = logging.getLogger(__name__)
 

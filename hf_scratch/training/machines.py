@@ -18,7 +18,7 @@ from accelerate.utils import broadcast_object_list, gather_object
 from transformers import TrainingArguments
 
 from ..errors import UserError
-from .arguments import require_output_dir
+from .training_arguments import require_output_dir
 
 SECONDS_TO_APPEAR = 20.0  # a new file on a network file system may appear late on another machine
 T = TypeVar("T")

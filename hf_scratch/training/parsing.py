@@ -12,16 +12,10 @@ from transformers import HfArgumentParser, PreTrainedConfig, TrainingArguments, 
 
 from ..errors import is_first_process
 from ..recipes import convert_value, parse_pairs, read_recipe
-from .arguments import (
-    DTYPES,
-    DataArguments,
-    ModelArguments,
-    check_training_arguments,
-    prepare_arguments,
-    share_global_batch,
-)
+from .arguments import DTYPES, DataArguments, ModelArguments
 from .restarts import meet_at_new_store
 from .streaming import check_streaming
+from .training_arguments import check_training_arguments, prepare_arguments, share_global_batch
 
 logger = logging.getLogger(__name__)
 

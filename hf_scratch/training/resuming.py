@@ -25,7 +25,6 @@ from ..data.columns import ROWS_AT_ONCE
 from ..data.sampling import SeededSampler
 from ..errors import UserError
 from ..manifest import MANIFEST, write_manifest
-from .arguments import data_seed, require_output_dir
 from .callbacks import SaveAfterEvaluation, StopCallback, StopOnSignal
 from .checkpoint_choice import find_checkpoint
 from .checkpoints import (
@@ -36,6 +35,7 @@ from .checkpoints import (
     saved_facts,
 )
 from .machines import from_all_processes, write_files_of_all
+from .training_arguments import data_seed, require_output_dir
 
 logger = logging.getLogger(__name__)
 

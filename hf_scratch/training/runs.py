@@ -18,10 +18,10 @@ from tqdm.auto import tqdm
 from transformers import TrainingArguments
 
 from ..errors import UserError, command_words
-from .arguments import require_output_dir
 from .checkpoint_choice import choose_checkpoint
 from .checkpoints import OPTIMIZER_PREFIXES, whole_checkpoints
 from .machines import check_folders, on_main_process, on_saving_processes
+from .training_arguments import require_output_dir
 
 logger = logging.getLogger(__name__)
 

@@ -16,9 +16,10 @@ from transformers.trainer_utils import seed_worker
 
 from ..data.streaming import POSITION, RowStream, StreamCollator, start_position
 from ..errors import UserError
-from .arguments import DataArguments, data_seed
+from .arguments import DataArguments
 from .machines import write_files_of_all
 from .resuming import ResumableTrainerMixin, hash_rows
+from .training_arguments import data_seed
 
 
 def check_streaming(data_args: DataArguments, args: TrainingArguments) -> None:

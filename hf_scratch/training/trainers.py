@@ -27,12 +27,12 @@ from ..models.loss import Teacher
 from ..models.modeling_scratch_gpt import ScratchGPTForCausalLM
 from ..models.modeling_scratch_transformer import ScratchTransformerForConditionalGeneration
 from ..reporting.records import public_name
-from .arguments import data_seed
 from .callbacks import TrainingTime
 from .moving_average import MovingAverage
 from .resuming import show_sampler
 from .sharding import ShardedTrainerMixin
 from .streaming import StreamingTrainerMixin
+from .training_arguments import data_seed
 
 
 class ScratchTrainerMixin(StreamingTrainerMixin, ShardedTrainerMixin):
