@@ -134,21 +134,21 @@ def test_repeated_4_grams_by_hand():
     assert choose(settings, 0.0) == settings[2]
 
 
-def test_a_teacher_has_the_tokenizer_it_was_trained_with(tmp_path, joint_tokenizer):
-    from publish import store_teacher
+def test_a_teacher_keeps_the_tokenizer_it_was_trained_with(tmp_path, joint_tokenizer):
+    from publish import store_model
 
-    run, folder = tmp_path / "run", tmp_path / "published"
-    for path in (run, folder):
-        make_transformer(vocab_size=len(joint_tokenizer)).save_pretrained(path)
-        joint_tokenizer.save_pretrained(path)
-    for _ in range(2):  # the second publication replaces the first
-        store_teacher(AutoModelForSeq2SeqLM, run, folder / "seed2")
-        assert (folder / "seed2" / "tokenizer.json").is_symlink()
-    load_tokenizer(TRANSLATOR).save_pretrained(run)
-    store_teacher(AutoModelForSeq2SeqLM, run, folder / "seed2")
-    assert load_tokenizer(folder / "seed2").get_vocab() == load_tokenizer(TRANSLATOR).get_vocab()
-    assert load_tokenizer(folder).get_vocab() == joint_tokenizer.get_vocab()
-    assert AutoModelForSeq2SeqLM.from_pretrained(folder / "seed2").dtype == torch.bfloat16
+    folder, runs = tmp_path / "published", {}
+    for name, tokenizer in (("first", joint_tokenizer), ("second", load_tokenizer(TRANSLATOR))):
+        runs[name] = tmp_path / name
+        make_transformer(vocab_size=len(tokenizer)).save_pretrained(runs[name])
+        tokenizer.save_pretrained(runs[name])
+    for name, teacher in (("first", "first"), ("first", "second"), ("second", "first")):
+        store_model(AutoModelForSeq2SeqLM, runs[teacher], folder / "seed2", "bfloat16")
+        store_model(AutoModelForSeq2SeqLM, runs[name], folder, "float32")
+        for run, path in ((runs[name], folder), (runs[teacher], folder / "seed2")):
+            assert load_tokenizer(path).get_vocab() == load_tokenizer(run).get_vocab()
+            assert all(file.is_symlink() == (file.suffix == ".py") for file in path.iterdir() if file.is_file())
+        assert AutoModelForSeq2SeqLM.from_pretrained(folder / "seed2").dtype == torch.bfloat16
 
 
 @pytest.mark.parametrize(

@@ -51,24 +51,21 @@ def store_record(runs: list[Path], folder: Path, name: str) -> Record:
     return joined
 
 
-def store_teacher(auto_class: Any, run: Path, folder: Path) -> None:
-    """Store a model in bfloat16 in a folder inside the published one's. Files that both have are links.
+def store_model(auto_class: Any, run: Path, folder: Path, dtype: str) -> None:
+    """Store a trained model with its tokenizer; its code is links.
 
     Args:
         auto_class: the Auto class that loads it.
         run: its training folder.
-        folder: the new folder.
+        folder: the published folder, or a teacher's inside it.
+        dtype: of the stored weights.
     """
-    model, tokenizer = auto_class.from_pretrained(run, dtype="bfloat16"), load_tokenizer(run)
-    shutil.rmtree(folder, ignore_errors=True)  # an earlier publication's links lead to the published model's files
+    model, tokenizer = auto_class.from_pretrained(run, dtype=dtype), load_tokenizer(run)
+    for path in folder.glob("*.py"):  # the previous publication may hold files that the package no longer has
+        path.unlink()
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     link_code(folder)
-    for path in folder.glob("*tokenizer*.json"):
-        published = folder.parent / path.name
-        if published.is_file() and published.read_bytes() == path.read_bytes():
-            path.unlink()
-            path.symlink_to(f"../{path.name}")
 
 
 def log_with_bits_per_byte(record: Record) -> list[dict]:
@@ -127,13 +124,9 @@ def main():
     record = store_record(args.run, args.folder / "records", args.name)
     auto_class = AutoModelForCausalLM if is_gpt else AutoModelForSeq2SeqLM
     if args.as_teacher:
-        store_teacher(auto_class, last, args.folder / args.name)
+        store_model(auto_class, last, args.folder / args.name, "bfloat16")
     if not args.record_only:
-        for path in args.folder.glob("*.py"):  # the previous publication may hold files that the package no longer has
-            path.unlink()
-        auto_class.from_pretrained(last, dtype=args.dtype).save_pretrained(args.folder)
-        link_code(args.folder)
-        load_tokenizer(last).save_pretrained(args.folder)
+        store_model(auto_class, last, args.folder, args.dtype)
         plot_learning_curve(record["log"], str(args.folder))
         if is_gpt:
             draw_self_attention(args.folder, STORY)
