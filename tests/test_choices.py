@@ -46,6 +46,14 @@ def test_levers_have_a_table_of_their_own():
     assert "1.900 (-0.100" in format_choices(records, LEVERS).splitlines()[3]
 
 
+def test_the_table_says_which_arithmetic_its_runs_used():
+    from choice_tables import format_choices
+
+    half = record(2.0) | {"command": "train.py --bf16 true"}
+    text = format_choices({"base_seed1": half, "base_seed2": half, "gelu_seed1": half, "gelu_seed2": record(2.1)})
+    assert ". Runs: 3 in bfloat16 and 1 in float32. " in text
+
+
 def test_losses_of_another_vocabulary_are_not_compared():
     from choice_tables import LEVERS, format_choices
 

@@ -2,6 +2,7 @@
 """The choices that choices.py compares, with the tables of its runs."""
 
 import math
+from collections import Counter
 from statistics import mean, variance
 
 from hf_scratch.reporting.records import Record
@@ -87,10 +88,13 @@ def format_choices(records: dict[str, Record], choices: Choices = CHOICES) -> st
             f"Seeds of one choice differ by a standard deviation of {deviations}; choices with two seeds, from which "
             f"this is known: {count}. A difference of less than two standard errors is within the spread. "
         )
-    precision = "bfloat16" if "--bf16 true" in record["command"] else "float32"
+    counts = Counter(
+        "bfloat16" if "--bf16 true" in run["command"] else "float32" for seeds in runs.values() for run in seeds
+    )
+    precisions = " and ".join(f"{count} in {precision}" for precision, count in sorted(counts.items()))
     return (
-        f"{table}\n\nMeans over the seeds, {record['updates']:,} updates of equally many tokens, in {precision}; "
-        "longer tokens make more epochs of them. In brackets: the difference from the first row. "
+        f"{table}\n\nMeans over the seeds, {record['updates']:,} updates of equally many tokens; longer tokens make "
+        f"more epochs of them. Runs: {precisions}. In brackets: the difference from the first row. "
         f"{spread}Losses are in nats per token, without label smoothing, and with another vocabulary of other tokens: "
         "no difference is given for them. BLEU is cased (13a), of greedy translations. Both are of the validation set."
     )
