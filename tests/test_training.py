@@ -1,20 +1,25 @@
 import copy
 import json
+import math
 from pathlib import Path
 
 import pytest
 import torch
-from conftest import TRANSFORMER, make_transformer
+from conftest import TRANSFORMER, make_gpt, make_transformer
 from datasets import Dataset
 from huggingface_hub import ModelCard
+from peft import LoraConfig, get_peft_model
 from torch.distributed.fsdp import fully_shard
 from transformers import (
     AutoModelForSeq2SeqLM,
     DataCollatorForSeq2Seq,
+    GPT2Config,
+    GPT2LMHeadModel,
     MarianConfig,
     MarianMTModel,
     Seq2SeqTrainingArguments,
     TrainerCallback,
+    TrainingArguments,
 )
 
 from hf_scratch import ScratchTransformerForConditionalGeneration
@@ -31,8 +36,8 @@ from hf_scratch.training.averaging import (
 )
 from hf_scratch.training.callbacks import TimeLimit, stopping_callbacks
 from hf_scratch.training.checkpoints import check_same_config, whole_checkpoints
-from hf_scratch.training.starting_point import choose_model
-from hf_scratch.training.trainers import TranslationTrainer
+from hf_scratch.training.starting_point import choose_model, load_teachers
+from hf_scratch.training.trainers import LanguageModelTrainer, TranslationTrainer
 
 
 @pytest.fixture
@@ -206,6 +211,35 @@ def test_a_share_of_the_teachers_above_one_is_refused(make_trainer):
 def test_r_drop_below_zero_is_refused(make_trainer):
     with pytest.raises(ValueError, match="`r_drop_alpha` must be 0 or more, got -1"):
         make_trainer(r_drop_alpha=-1)
+
+
+@pytest.mark.parametrize("option", ["label_smoothing_factor", "r_drop_alpha", "teacher_models"])
+def test_what_another_librarys_model_would_ignore_is_refused(tmp_path, option):
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=9, n_embd=8, n_layer=1, n_head=1, n_positions=8))
+    own = {"r_drop_alpha": 1.0, "teacher_models": [model]}
+    smoothing = 0.0 if option in own else 0.1
+    args = TrainingArguments(tmp_path, use_cpu=True, label_smoothing_factor=smoothing)
+    with pytest.raises(ValueError, match=f"`{option}` is set, but GPT2LMHeadModel is no model of hf_scratch"):
+        LanguageModelTrainer(model=model, args=args, **{option: own[option]} if option in own else {})
+    with_adapter = get_peft_model(make_gpt(), LoraConfig(target_modules=["q_proj"]))
+    LanguageModelTrainer(model=with_adapter, args=args, **{option: own[option]} if option in own else {})
+
+
+def test_a_teacher_that_begins_with_another_token_is_refused(tmp_path, joint_tokenizer):
+    model = make_transformer(vocab_size=len(joint_tokenizer), decoder_start_token_id=1)
+    make_transformer(vocab_size=len(joint_tokenizer), decoder_start_token_id=0).save_pretrained(tmp_path)
+    joint_tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"begins with token 0 \(`decoder_start_token_id`\), and .* learns with 1\."):
+        load_teachers(AutoModelForSeq2SeqLM, [str(tmp_path)], model, ModelArguments(), joint_tokenizer, 10)
+
+
+def test_weights_whose_loss_is_no_number_are_not_kept(make_trainer):
+    trainer = make_trainer(max_steps=2, save_strategy="steps", save_steps=1)
+    trainer.train()
+    with torch.no_grad():
+        next(trainer.model.parameters()).fill_(math.nan)
+    assert evaluate_and_select_weights(trainer, 2)["weights"] == "averaged over 2 checkpoints"
+    assert math.isfinite(trainer.evaluate()["eval_loss"])
 
 
 def test_the_better_of_trained_and_averaged_weights_is_kept(make_trainer):

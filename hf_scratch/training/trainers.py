@@ -41,6 +41,7 @@ class ScratchTrainerMixin(StreamingTrainerMixin, ShardedTrainerMixin):
     - With `ema_decay`, `moving_average` follows the weights, and `evaluate_and_select_weights` may choose it.
     - A training step computes no logits (`skip_logits`), smooths labels in the model, and adds R-Drop if
       `r_drop_alpha` is above 0. With `teacher_models`, part of the loss is the cross-entropy with their predictions.
+      All three need a model of ours: others would ignore them, so they are refused.
     - An update sees the same rows on any number of processes, also at the end of an epoch, where stock trainers fill
       up the processes' last batches with other rows. `train_sampling_strategy="batch_rebalance"`, `dispatch_batches`,
       `split_batches` and iterable datasets other than a `RowStream` are stock.
@@ -72,6 +73,17 @@ class ScratchTrainerMixin(StreamingTrainerMixin, ShardedTrainerMixin):
         self.distillation_alpha = distillation_alpha if teacher_models else 0.0
         self.teacher_models = [teacher.to(self.args.device).eval().requires_grad_(False) for teacher in teacher_models]
         self.label_smoother = None
+        wanted = {
+            "label_smoothing_factor": self.args.label_smoothing_factor,
+            "r_drop_alpha": r_drop_alpha,
+            "teacher_models": self.distillation_alpha,
+        }
+        ignored = [name for name, value in wanted.items() if value and not hasattr(self.model, "take_loss_kwargs")]
+        if ignored:
+            raise ValueError(
+                f"`{ignored[0]}` is set, but {type(self.model).__name__} is no model of hf_scratch and would ignore "
+                "it. Leave it out, or train a ScratchTransformerForConditionalGeneration or ScratchGPTForCausalLM."
+            )
         self.add_callback(TrainingTime())
         self.moving_average = None if ema_decay is None else MovingAverage(ema_decay)
         if self.moving_average is not None:
