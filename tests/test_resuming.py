@@ -88,11 +88,12 @@ def test_a_resumed_runs_moving_average_goes_on(make_trainer, tmp_path):  # noqa:
     assert "moving_average.safetensors" in json.loads((last / "manifest.json").read_text())["files"]
 
 
-def test_a_run_without_a_moving_average_is_not_resumed_with_one(make_trainer, tmp_path):  # noqa: F811
+def test_a_run_without_a_moving_average_is_not_resumed_with_one(make_trainer, tmp_path, caplog):  # noqa: F811
     with pytest.raises(InterruptedError):
         train_in(tmp_path / "run", make_trainer, Crash(2), save_strategy="steps", save_steps=2)
     with pytest.raises(UserError, match="was begun without `ema_decay`"):
         train_in(tmp_path / "run", make_trainer, resume=True, save_strategy="steps", save_steps=2, ema_decay=0.9)
+    assert "The new value is used" not in caplog.text
 
 
 EACH_STEP = {"eval_strategy": "steps", "eval_steps": 1, "load_best_model_at_end": True}

@@ -2,6 +2,7 @@
 """After training: average the last checkpoints, keep the weights with the lower validation loss, and save them."""
 
 import logging
+import math
 import os
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -181,7 +182,7 @@ def evaluate_and_select_weights(trainer: Trainer, num_checkpoints: int) -> dict:
         load_weights(model, weights)
         metrics = _evaluate(trainer)
         logger.info(f"eval_loss: {trained['eval_loss']:.4f}; {name} {metrics['eval_loss']:.4f}")
-        if metrics["eval_loss"] < kept["eval_loss"]:
+        if math.isnan(kept["eval_loss"]) or metrics["eval_loss"] < kept["eval_loss"]:
             best, kept = weights, {**metrics, "weights": name}
     load_weights(model, best)
     return kept

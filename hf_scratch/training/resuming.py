@@ -345,7 +345,7 @@ class ResumableTrainerMixin(Trainer):
             )
         for name, now in self._argument_facts().items():
             before = saved.get(name, now)
-            if before != now:
+            if before != now and (name != "ema_decay" or before is not None):  # refused when the average is loaded
                 logger.warning(
                     f"{checkpoint} was saved with `{name}` {before}, and this run has {now}. {NOTED_ARGUMENTS[name]}"
                 )

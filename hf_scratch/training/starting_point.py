@@ -79,7 +79,8 @@ def load_teachers(
     Raises:
         UserError: see `load_checkpoint` and `load_tokenizer`.
         ValueError: a teacher has another vocabulary, another size of its head, fewer positions than the longest row,
-            or another attention: one that sees later tokens has nothing to predict.
+            another first token of the decoder, or another attention: one that sees later tokens has nothing to
+            predict.
     """
     teachers = []
     for path in paths:
@@ -92,6 +93,12 @@ def load_teachers(
             raise ValueError(
                 f"`teacher_models`: {path} has `is_causal` {teaches}, and the model that learns has not: one of them "
                 "sees later tokens, and the other does not. Choose another teacher."
+            )
+        starts = [getattr(each.config, "decoder_start_token_id", None) for each in (teacher, model)]
+        if starts[0] != starts[1]:
+            raise ValueError(
+                f"`teacher_models`: {path} begins with token {starts[0]} (`decoder_start_token_id`), and the model "
+                f"that learns with {starts[1]}. Choose another teacher."
             )
         if _vocabularies(own) != _vocabularies(tokenizer):
             raise ValueError(
