@@ -24,7 +24,7 @@ class HoldOutArguments:
     """The options of hold_out.py."""
 
     dataset_name: str = field(metadata={"help": "A Hub id, or a folder with the layout of one."})
-    column: str = field(metadata={"help": "The column whose text decides: en, or text."})
+    column: str = field(metadata={"help": "The column whose text decides: en, or text; or its key in `translation`."})
     output_dir: str = field(metadata={"help": "A new folder for train.jsonl, validation.jsonl and test.jsonl."})
     share: float = field(default=0.1, metadata={"help": "Share of the training rows to hold out, about."})
     cache_dir: str | None = field(default=None, metadata={"help": "Folder for downloads."})
@@ -48,9 +48,12 @@ def main() -> None:
     if "train" not in splits:
         raise UserError(f"`dataset_name` ({args.dataset_name}) has no training data.")
     rows = splits["train"]
-    if args.column not in rows.column_names:
-        raise UserError(f"`column` is {args.column!r}, but the columns are {', '.join(rows.column_names)}.")
-    held_out = [is_held_out(str(text), args.share) for text in rows[args.column]]
+    is_nested = len(rows) > 0 and isinstance(rows[0].get("translation"), dict)
+    columns = list(rows[0]["translation"]) if is_nested else rows.column_names
+    if args.column not in columns:
+        raise UserError(f"`column` is {args.column!r}, but the columns are {', '.join(columns)}.")
+    texts = [pair[args.column] for pair in rows["translation"]] if is_nested else rows[args.column]
+    held_out = [is_held_out(str(text), args.share) for text in texts]
     parts = {
         **splits,
         "train": rows.select([i for i, is_out in enumerate(held_out) if not is_out]),

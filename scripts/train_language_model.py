@@ -96,7 +96,7 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
         pad_token_id=model.config.pad_token_id,
         bos_token_id=model.config.bos_token_id,
         eos_token_id=model.config.eos_token_id,
-        max_length=model.config.max_position_embeddings,
+        max_length=longest or block_size,
         do_sample=True,
     )
     rows = "a stream" if data.stream is not None else f"{len(data.rows['train']):,} rows"

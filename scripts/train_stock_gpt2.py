@@ -43,6 +43,8 @@ NOT_OF_STOCK = (
     "r_drop_alpha",
     "sample_prompt",
     "show_batch",
+    "shuffle_buffer_size",
+    "streaming",
     "teacher_models",
 )
 

@@ -142,6 +142,7 @@ TABLE = [
     ),
     (WRITE + " --packing false --attend_across_texts true", "`attend_across_texts` needs `packing`"),
     (MODEL_OF_GPT2 + "--mlm_probability 0.2", "`mlm_probability` is an option of train_language_model.py alone"),
+    (MODEL_OF_GPT2 + "--streaming true", "`streaming` is an option of train_language_model.py alone"),
     (MODEL_OF_GPT2 + "--r_drop_alpha 1", "`r_drop_alpha` is an option of train_language_model.py alone"),
     (SCORE + "gpt --mlm_probability 0.5 --answer_after =", "`mlm_probability` and `answer_after` do not go together"),
     (SCORE + "gpt --answer_after = --prompt_column a", "`answer_after` and `prompt_column` both say"),

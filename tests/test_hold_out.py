@@ -39,6 +39,17 @@ def test_the_same_texts_are_held_out_in_any_order(run_here, tmp_path):
     assert 0.02 < len(parts[0]) / 150 < 0.2
 
 
+def test_pairs_in_one_column_are_held_out_by_a_language(run_here, tmp_path):
+    outs = []
+    for name, rows in {"flat": ROWS, "nested": [{"translation": row} for row in ROWS]}.items():
+        data = write(tmp_path / name, rows)
+        for split in ("validation", "test"):
+            (data / f"{split}.jsonl").unlink()
+        outs.append(tmp_path / f"{name}_out")
+        run_here("hold_out", "--dataset_name", data, "--column", "en", "--output_dir", outs[-1])
+    assert read(outs[0] / "test.jsonl") == [row["translation"] for row in read(outs[1] / "test.jsonl")]
+
+
 def test_dates_stay_dates(tmp_path):
     data = write(tmp_path / "data", [{**row, "when": "2024-01-01T00:00:00"} for row in ROWS])
     for name in ("validation", "test"):
