@@ -225,7 +225,7 @@ def make_record(command: str, updates: int, epochs: float, tokens: int, minutes:
 
 def test_joined_records_tell_of_all_of_a_training():
     first = make_record("a --resume_from_checkpoint last", 1000, 2.5, 1500, 59.25)
-    second = make_record("b", 30, 1.0, 20, 2.5)
+    second = make_record("b --resume_from_checkpoint auto", 30, 1.0, 20, 2.5)
     joined = join_records([first, second])
     log = joined.pop("log")
     sums = {"command": "a\nb", "updates": 1030, "epochs": 3.5, "input_tokens": 1520, "minutes": 61.75}
@@ -233,7 +233,7 @@ def test_joined_records_tell_of_all_of_a_training():
     assert [entry["step"] for entry in log] == [1000, 1000, 1030, 1030]
     assert [entry.get("epoch") for entry in log] == [0.5, None, 3.0, None]
     assert [entry.get("num_input_tokens_seen") for entry in log] == [None, 7, None, 1507]
-    assert join_records([second]) == second
+    assert join_records([second]) == second | {"command": "b"}
     apart = join_records([first, second | {"data": "more pairs"}])
     assert (apart["epochs"], apart["updates"], apart["data"]) == (None, 1030, "more pairs")
     assert [entry.get("epoch") for entry in apart["log"]] == [None] * 4

@@ -8,6 +8,7 @@ model cards format these values and nothing reads a card back.
 import json
 import os
 import platform
+import re
 import shlex
 import sys
 from collections.abc import Sized
@@ -159,7 +160,9 @@ def join_records(records: list[Record]) -> Record:
         tokens += record["input_tokens"]
         minutes += record["minutes"]
     return records[-1] | {
-        "command": "\n".join(record["command"].replace(" --resume_from_checkpoint last", "") for record in records),
+        "command": "\n".join(
+            re.sub(r" --resume_from_checkpoint (last|auto)\b", "", record["command"]) for record in records
+        ),
         "updates": updates,
         "epochs": epochs if has_epochs else None,
         "input_tokens": tokens,

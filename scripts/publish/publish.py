@@ -48,6 +48,8 @@ def store_record(runs: list[Path], folder: Path, name: str) -> Record:
     write_record(joined, folder / f"{name}.json")
     if (runs[-1] / "test_translations.txt").is_file():
         shutil.copyfile(runs[-1] / "test_translations.txt", folder / f"{name}.txt")
+    else:  # those of an earlier record would not be this one's
+        (folder / f"{name}.txt").unlink(missing_ok=True)
     return joined
 
 

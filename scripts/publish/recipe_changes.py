@@ -14,6 +14,7 @@ RECIPES = Path(__file__).parents[1] / "recipes"
 MADE = "runs/"  # where the data of diversify.py are
 IGNORED = (
     "dataset_name", "output_dir", "use_cpu", "bf16", "disable_tqdm", "eval_steps", "save_steps", "save_total_limit",
+    "resume_from_checkpoint",
 )  # fmt: skip
 
 
