@@ -41,7 +41,10 @@ LOSS_KWARGS = ("label_smoothing", "r_drop_alpha", "teachers", "distillation_alph
 
 
 class Teacher(NamedTuple):
-    """What a teacher predicts: the hidden states (batch, length, width) that enter its head, and the head."""
+    """What a teacher predicts: the hidden states (batch, length, width) that enter its head, and the head.
+
+    Logits (batch, length, vocabulary) do as well, with `nn.Identity()` as the head.
+    """
 
     hidden_states: torch.Tensor
     lm_head: nn.Module
@@ -69,7 +72,8 @@ def linear_cross_entropy(
         r_drop_alpha: above 0, the second half of the batch must repeat the first under another dropout mask. The loss
             then includes `r_drop_alpha` times the mean of the two Kullback-Leibler divergences between the two
             predictions of each token (R-Drop, Liang et al. 2021). The two predictions count as two items.
-        teachers: models of the same vocabulary, without gradients.
+        teachers: what models of the same vocabulary predict for the same rows, without gradients. With R-Drop, they
+            too have each row twice.
         distillation_alpha: the loss is this share of the cross-entropy against the mean of the teachers' predictions,
             and the rest of that against the labels (Hinton et al. 2015, at temperature 1).
 
