@@ -177,13 +177,14 @@ def evaluate_and_select_weights(trainer: Trainer, num_checkpoints: int) -> dict:
     kept = {**trained, "weights": "trained"}
     if not averages:
         return kept
-    best = {name: tensor.clone() for name, tensor in state.items()}
+    best, lowest = {name: tensor.clone() for name, tensor in state.items()}, trained["eval_loss"]
     for name, weights in averages.items():
         load_weights(model, weights)
         metrics = _evaluate(trainer)
-        logger.info(f"eval_loss: {trained['eval_loss']:.4f}; {name} {metrics['eval_loss']:.4f}")
-        if math.isnan(kept["eval_loss"]) or metrics["eval_loss"] < kept["eval_loss"]:
-            best, kept = weights, {**metrics, "weights": name}
+        loss = metrics["eval_loss"]
+        logger.info(f"eval_loss: {trained['eval_loss']:.4f}; {name} {loss:.4f}")
+        if math.isnan(lowest) or loss < lowest:
+            best, lowest, kept = weights, loss, {**metrics, "weights": name}
     load_weights(model, best)
     return kept
 
