@@ -71,6 +71,18 @@ def test_a_single_seed_has_no_spread_to_compare_with():
     assert "No choice has two seeds yet" in rows[-1]
 
 
+def test_the_table_of_the_held_out_tenth_has_the_runs_that_are_kept():
+    from choice_tables import format_held_out
+
+    test = {"bleu": 37.661, "bleu_moses": 37.814, "chrf": 62.431}
+    run = {"updates": 4000, "minutes": 53.53, "metrics": {"validation": {"loss": 1.6722}, "test": test}}
+    rows = format_held_out({"distilled": run | {"updates": 5100}, "alone": run}).splitlines()
+    assert len(rows) == 4
+    assert rows[2] == "| trained alone | 4,000 | 54 | 1.672 | 37.66 | 37.81 | 62.43 |"
+    assert rows[3].startswith("| trained alone, then on diversified data, with itself as the teacher | 5,100 |")
+    assert format_held_out({}) == "Not measured yet."
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [

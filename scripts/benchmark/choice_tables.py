@@ -30,7 +30,7 @@ TEACHER = "model_cards/scratch-transformer-multi30k-en-de"
 # what may make the translator better, in the same form
 LEVERS = {
     "teacher": (
-        "distilled from the published translator, of the same size",
+        "distilled from the translator that was published then, the card's `r_drop_seed1`",
         f"--teacher_models {TEACHER} --tokenizer_name {TEACHER}",
     ),
     "ema": ("exponential moving average of the weights", "--ema_decay 0.99"),
@@ -45,6 +45,12 @@ LEVERS = {
     ),
 }
 RUNS = CHOICES | LEVERS
+# trainings on nine tenths of the training data, by the names of their records, in the order of the table
+HELD_OUT = {
+    "alone": "trained alone",
+    "r_drop": "the same, then with R-Drop for as long as the next row",
+    "distilled": "trained alone, then on diversified data, with itself as the teacher",
+}
 # for each metric of the validation set (nothing is chosen by the test set): its title, its unit, and digits
 METRICS = {"loss": ("validation loss", "nats per token", 3), "bleu": ("validation BLEU", "cased, 13a", 1)}
 
@@ -98,6 +104,25 @@ def format_choices(records: dict[str, Record], choices: Choices = CHOICES) -> st
         f"{spread}Losses are in nats per token, without label smoothing, and with another vocabulary of other tokens: "
         "no difference is given for them. BLEU is cased (13a), of greedy translations. Both are of the validation set."
     )
+
+
+def format_held_out(records: dict[str, Record]) -> str:
+    """The table of the trainings on nine tenths of the training data, scored on the tenth that was held out.
+
+    Args:
+        records: by the names of `HELD_OUT`.
+    """
+    rows = []
+    for name, what in HELD_OUT.items():
+        if name in records:
+            run = records[name]
+            validation, test = run["metrics"]["validation"], run["metrics"]["test"]
+            loss, minutes = f"{validation['loss']:.3f}", f"{run['minutes']:.0f}"
+            rows.append([what, f"{run['updates']:,}", minutes, loss, test["bleu"], test["bleu_moses"], test["chrf"]])
+    if not rows:
+        return "Not measured yet."
+    head = ["training", "updates", "minutes", "validation loss", "tenth, BLEU", "tenth, Moses", "tenth, chrF"]
+    return format_table(head, rows)
 
 
 def group_by_choice(records: dict[str, Record], choices: Choices) -> dict[str, list[Record]]:

@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from choice_tables import LEVERS, format_choices
+from choice_tables import LEVERS, format_choices, format_held_out
 
 from hf_scratch.reporting.records import read_records
 from hf_scratch.reporting.tables import format_table, update_blocks
@@ -22,6 +22,7 @@ SCALE_RESULTS = RESULTS / "scale"  # of scale.py
 ENGINE_RESULTS = RESULTS / "engines"  # of engines.py
 OPTION_RESULTS = RESULTS / "options"  # of options.py
 CHOICE_RESULTS = RESULTS / "choices"  # of choices.py
+HELD_OUT_RESULTS = RESULTS / "held_out" / "records"  # of trainings on nine tenths of the data
 FORMATS = {
     "s": "{:.3f} s".format,
     "MiB": "{:,.0f} MiB".format,
@@ -45,6 +46,7 @@ def update_readmes(write: bool) -> list[bool | None]:
     blocks = {"benchmark": format_benchmark(reports), "growth": format_all_growth(reports)}
     blocks["scale"] = format_all_scale(read_reports(SCALE_RESULTS))
     blocks["levers"] = format_choices(read_records(CHOICE_RESULTS), LEVERS)
+    blocks["held_out"] = format_held_out(read_records(HELD_OUT_RESULTS))
     blocks["options"] = format_all_options(read_reports(OPTION_RESULTS))
     return [
         update_blocks(FOLDER / "README.md", blocks, write),
