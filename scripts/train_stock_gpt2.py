@@ -57,12 +57,8 @@ class ResumableTrainer(ResumableTrainerMixin, Trainer):
 def main():
     with preparation():
         model_args, data_args, args, config_overrides, recipe = start_training_command(
-            LanguageModelArguments, TrainingArguments, GPT2Config
+            LanguageModelArguments, TrainingArguments, GPT2Config, unsupported=NOT_OF_STOCK
         )
-        defaults = LanguageModelArguments()
-        for name in NOT_OF_STOCK:
-            if getattr(data_args, name) != getattr(defaults, name):
-                raise ValueError(f"`{name}` is an option of train_language_model.py alone. Leave it out.")
         if model_args.tokenizer_name is None:
             raise ValueError("`tokenizer_name` must be given: the folder of the model that is to be compared.")
     with open_run(args) as checkpoint:

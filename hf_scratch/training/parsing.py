@@ -5,6 +5,7 @@ import difflib
 import logging
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -138,7 +139,11 @@ def _share_update(parsed: list, given: set[str]) -> None:
 
 
 def start_training_command(
-    data_class: type, training_class: type, config_class: type[PreTrainedConfig], args: list[str] | None = None
+    data_class: type,
+    training_class: type,
+    config_class: type[PreTrainedConfig],
+    args: list[str] | None = None,
+    unsupported: Sequence[str] = (),
 ) -> tuple[ModelArguments, Any, Any, dict[str, Any], str]:
     """Parse a training script's command line, set up its logging, and seed all random numbers.
 
@@ -147,17 +152,22 @@ def start_training_command(
         training_class: TrainingArguments or a subclass.
         config_class: the config whose fields `preset` and `config_overrides` may set.
         args: the words of the command line. Default: this process's.
+        unsupported: options of `data_class` that the script lacks.
 
     Returns:
         The model's, the data's and the training's arguments; the fields that they set; the recipe's name.
 
     Raises:
         SystemExit, ValueError: see `parse_arguments` and `read_model_fields`.
+        ValueError: an unsupported option is given.
     """
     meet_at_new_store()  # TrainingArguments initialise torch.distributed
     (model_args, data_args, training_args), recipe = parse_arguments(
         ModelArguments, data_class, training_class, args=args
     )
+    for name in unsupported:
+        if getattr(data_args, name) != getattr(data_class(), name):
+            raise ValueError(f"`{name}` is not an option of this script. Leave it out.")
     check_streaming(data_args, training_args)
     check_processes(training_args)
     prepare_arguments(training_args)
