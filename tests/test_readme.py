@@ -77,10 +77,11 @@ def test_named_make_targets_exist(name):
     "name", [name for name in READMES if name.endswith("README.md") and not name.startswith("model_cards/scratch")]
 )
 def test_names_in_prose_occur_in_the_code(name):
-    """Each `name_with_underscores` or `CamelCase` in backticks is a word, or the name, of some source file."""
+    """Each `name_with_underscores` or `CamelCase` in backticks is a word or the name of a source file, or a record."""
     files = {path.resolve() for folder in FOLDERS for path in ROOT.glob(f"{folder}/**/*")}
     files = [path for path in files if path.suffix in (".py", ".yaml")]
     words = set(re.findall(r"\w+", " ".join([path.stem + "\n" + path.read_text(encoding="utf-8") for path in files])))
+    words |= {path.stem for path in ROOT.glob("model_cards/*/records/*.json")}
     prose = re.sub(r"^```.*?^```", "", READMES[name], flags=re.S | re.M)
     named = re.findall(r"`((?:[A-Za-z]\w*\.)*[A-Za-z_]\w*)`", prose)
     parts = {part for each in named for part in each.split(".") if "_" in part or re.search("[a-z][A-Z]", part)}

@@ -40,7 +40,7 @@ def plot_learning_curve(log_history: list[dict], output_dir: str, name: str = "l
         series["eval_bleu"] = []
     figure = Figure(figsize=(7, 5.5), layout="constrained")
     losses, below = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
-    for key, label in (("loss", "training (with label smoothing, if any)"), ("eval_loss", "validation")):
+    for key, label in (("loss", "training objective"), ("eval_loss", "validation loss")):
         _plot_points(losses, series[key], label=label)
     losses.set_title("learning curve", fontsize=10, loc="left")
     losses.set_ylabel("loss [nats per token]")

@@ -56,7 +56,7 @@ def language_model_figures(folder: Path, dataset: str) -> dict[str, str]:
             f"{run['parameters']:,}",
             format_updates(run),
             format_time(run),
-            bits_per_byte(run),
+            f"{bits_per_byte(run):.3f}",
         ]
         for name, run in runs.items()
     ]
@@ -84,7 +84,7 @@ def language_model_figures(folder: Path, dataset: str) -> dict[str, str]:
         "front_matter": describe_for_hub(folder.name, validation_stories),
         "parameters": f"{model.num_parameters():,}",
         "dtype": dtype,
-        "bits_per_byte": f"{bits:.3f}",
+        "bits_per_byte": f"{bits:.4f}",
         "loss": f"{validation_stories['loss']:.3f}",
         "perplexity": f"{validation_stories['perplexity']:.2f}",
         "tokens": f"{validation_stories['tokens']:,}",
@@ -98,6 +98,8 @@ def language_model_figures(folder: Path, dataset: str) -> dict[str, str]:
         "time": format_time(published),
         "stock": f"{stock_bits:.3f}",
         "stock_time": format_time(stock),
+        "stock_epochs": f"{stock['epochs']:.0f}",
+        "stock_10": f"{bits_per_byte(runs['stock_gpt2_10']):.3f}",
         "like_stock": f"{bits_per_byte(like_stock):.3f}",
         "like_stock_time": format_time(like_stock),
         "runs": format_table(["run", "recipe", "changes", "parameters", "updates", "time", "bits per byte"], rows),
@@ -126,7 +128,7 @@ def describe_for_hub(name: str, scores: dict[str, float]) -> str:
             "roneneldan/TinyStories",
             "TinyStories",
             key,
-            round(scores[key], 2),
+            round(scores[key], 4),
             metric_name=label,
             dataset_split="validation",
         )

@@ -31,13 +31,14 @@ def readme_blocks(cards: Path) -> dict[str, str]:
             f"Multi30k en-de ([and back](model_cards/{WAY_BACK})), 1,000 test sentences",
             f"**{bleu:.2f} BLEU** (cased, 13a); {moses:.2f} lower-cased with Moses tokens",
             f"annotated-seq2seq: {ARTICLE_BLEU}; Wu et al. 2021: {TRANSFORMER_TINY_BLEU} (Moses)",
-            f"mean of {len(seeds)} seeds; {min(minutes):.0f} to {max(minutes):.0f} minutes, one CPU core each",
+            f"mean of {len(seeds)} seeds; {min(minutes):.0f} to {max(minutes):.0f} minutes each without their "
+            "teachers, one CPU core",
         ],
         [
             f"[GPT](model_cards/{WRITER}), {format_millions(stories['best'])} parameters",
             "2.35 MB of TinyStories, 160 validation stories",
-            f"**{best:.2f} bits per byte**",
-            f"tinystories-notes: {article:.2f}; GPT-2 of the same size: {validation_bits(stories['stock_gpt2']):.2f}",
+            f"**{best:.3f} bits per byte**",
+            f"tinystories-notes: {article:.3f}; GPT-2 of the same size: {validation_bits(stories['stock_gpt2']):.3f}",
             f"one seed; {stories['best']['minutes']:.0f} minutes, one CPU core",
         ],
     ]
