@@ -133,7 +133,7 @@ def evaluate_masked_language_model(
     batch_size: int = 32,
     block_size: int | None = None,
 ) -> dict:
-    """Compute an encoder's loss on masked tokens. The same texts and batch size always have the same masks.
+    """Compute an encoder's loss on masked tokens. The same texts always have the same masks.
 
     Several processes share the batches. All of them must call this, and all get the result of one process.
 

@@ -101,7 +101,8 @@ def language_model_figures(folder: Path, dataset: str) -> dict[str, str]:
         "stock_epochs": f"{stock['epochs']:.0f}",
         "stock_10": f"{bits_per_byte(runs['stock_gpt2_10']):.3f}",
         "like_stock": f"{bits_per_byte(like_stock):.3f}",
-        "like_stock_time": format_time(like_stock),
+        "small": f"{bits_per_byte(runs['tinystories_small']):.3f}",
+        "r_drop": f"{bits_per_byte(runs['r_drop']):.3f}",
         "runs": format_table(["run", "recipe", "changes", "parameters", "updates", "time", "bits per byte"], rows),
         "sampling": format_table(
             ["temperature", "top-p", "top-k", "bits per byte", "repeated 4-grams [%]", "words"], lines
@@ -115,7 +116,9 @@ def language_model_figures(folder: Path, dataset: str) -> dict[str, str]:
         "full_bits": f"{LLAMA2_C_LOSS / math.log(2) * pieces / bytes_:.2f}",
         "full_bytes": f"{bytes_ / pieces:.2f}",
         "training": format_training(published),
-        "command": published["command"],
+        "command": published["command"].replace(
+            "--dataset_name tinystories ", "--dataset_name folder/of/tinystories "
+        ),
     }
 
 

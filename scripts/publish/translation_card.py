@@ -1,7 +1,6 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 """The figures of the published translators' cards, computed from their folders and Multi30k."""
 
-import shlex
 from pathlib import Path
 from statistics import mean
 
@@ -114,7 +113,7 @@ def translation_figures(folder: Path, dataset: str) -> dict[str, str]:
     examples = [[sentence, translator(sentence)[0]["translation_text"]] for sentence in SENTENCES[source]]
     command = published["command"].replace("--dataset_name multi30k ", "--dataset_name bentrevett/multi30k ")
     return {
-        "front_matter": describe_for_hub(folder.name, [source, target], own_scores, base_model(published)),
+        "front_matter": describe_for_hub(folder.name, [source, target], own_scores),
         "parameters": f"{model.num_parameters():,}",
         "results": format_scores(own_scores),
         "beams": str(model.generation_config.num_beams),
@@ -146,11 +145,13 @@ def reference_figures(folder: Path, dataset: str) -> dict[str, str]:
         if name not in seeds
     ]
     article, cosine = records["article"], records["cosine"]
+    spread = [record["metrics"]["test"]["bleu"] for record in take(records, "long_seed").values()]
     article_bleu, cosine_bleu = compare_systems(texts["article"], texts["cosine"], references)
     return {
         **translation_figures(folder, dataset),
         "rounds": format_rounds(records, texts, references),
         "seeds": format_seeds(seeds, texts, references),
+        "seed_spread": f"{max(spread) - min(spread):.1f}",
         "article": f"{article_bleu.mean:.2f} ± {article_bleu.ci:.2f}",
         "article_parameters": f"{article['parameters']:,}",
         "article_time": format_time(article),
@@ -159,13 +160,6 @@ def reference_figures(folder: Path, dataset: str) -> dict[str, str]:
         "p_value": f"{cosine_bleu.p_value:.3f}",
         "ablations": format_table(["run", "changes", *RUN_COLUMNS], others),
     }
-
-
-def base_model(record: Record) -> str | None:
-    """The published model that a training started from, or None."""
-    words = shlex.split(record["command"])
-    name = words[words.index("--model_name_or_path") + 1] if "--model_name_or_path" in words else ""
-    return name if name.startswith("scratch-") else None
 
 
 def compare_systems(baseline: list[str], system: list[str], references: list[str]) -> list[Result]:
@@ -237,8 +231,8 @@ def format_scores(scores: dict) -> str:
     return format_table(["metric", "value", "signature"], rows)
 
 
-def describe_for_hub(name: str, languages: list[str], scores: dict, base: str | None) -> str:
-    """The card's front matter: languages, licence, data, test scores and the model that it was trained from."""
+def describe_for_hub(name: str, languages: list[str], scores: dict) -> str:
+    """The card's front matter: languages, licence, data and test scores."""
     labels = {"bleu": "BLEU, cased", "bleu_moses": "BLEU", "chrf": "chrF"}
     results = [
         EvalResult(
@@ -262,7 +256,6 @@ def describe_for_hub(name: str, languages: list[str], scores: dict, base: str | 
         metrics=["sacrebleu", "chrf"],
         model_name=name,
         eval_results=results,
-        base_model=base,
     )
     return data.to_yaml().strip()
 
