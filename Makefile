@@ -43,7 +43,7 @@ space:  ## gather the explorer into a folder that runs as a Hugging Face Space; 
 test: lint  ## lint, then the test suite: 7 minutes on 2 cores
 	$(BIN)/python -m pytest -m 'not slow' --numprocesses auto
 
-test-slow: setup  ## the demo, the READMEs' code, every figure of the cards, the GPU tests on the CPU: 8 minutes
+test-slow: setup  ## the demo, the READMEs' code, the figures of the cards, the GPU tests on the CPU: 8 minutes
 	$(BIN)/python -m pytest -m slow --numprocesses auto --ignore tests/test_faults.py --ignore-glob 'tests/test_scale*.py' \
 		--ignore tests/test_streaming.py --ignore tests/test_engines.py --ignore tests/test_browser.py
 
@@ -77,8 +77,8 @@ lint: setup  ## check style, formatting and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ty check
 
-# recomputes every figure of the model cards and results tables, and fails if one differs; WRITE=1 writes them
-results: setup  ## recompute every figure of the cards and results tables; WRITE=1 writes them
+# recomputes the figures of the model cards and results tables, and fails if one differs; WRITE=1 writes them
+results: setup  ## recompute the figures of the cards and results tables; WRITE=1 writes them
 	$(BIN)/python scripts/publish/results.py $(if $(MULTI30K),--multi30k $(MULTI30K)) \
 		$(if $(TINYSTORIES),--tinystories $(TINYSTORIES)) $(if $(WRITE),--write)
 

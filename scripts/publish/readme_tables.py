@@ -4,6 +4,8 @@
 from pathlib import Path
 from statistics import mean
 
+from article_tables import RECORDS
+
 from hf_scratch.reporting.records import Record, read_records
 from hf_scratch.reporting.tables import format_table
 
@@ -23,7 +25,8 @@ def readme_blocks(cards: Path) -> dict[str, str]:
     """
     seeds, stories = read_seeds(cards / TRANSLATOR), read_records(cards / WRITER / "records")
     bleu, moses = (mean_score(seeds, name) for name in ("bleu", "bleu_moses"))
-    best, article, stock = (validation_bits(stories[name]) for name in ("best", "tinystories_article", "stock_gpt2"))
+    runs = (stories["best"], read_records(RECORDS)["tinystories_article"], stories["stock_gpt2"])
+    best, article, stock = map(validation_bits, runs)
     minutes = [record["minutes"] for record in seeds]
     rows = [
         [

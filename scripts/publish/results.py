@@ -1,8 +1,8 @@
 #!/usr/bin/env python
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Recompute every figure of the model cards and results tables, and fail if one of them differs.
+"""Recompute the figures of the model cards and results tables, and fail if one of them differs.
 
-python scripts/publish/results.py --multi30k bentrevett/multi30k --tinystories roneneldan/TinyStories
+python scripts/publish/results.py --multi30k bentrevett/multi30k --tinystories folder/of/tinystories
 python scripts/publish/results.py --only tables --write
 """
 

@@ -151,7 +151,7 @@ def reference_figures(folder: Path, dataset: str) -> dict[str, str]:
         **translation_figures(folder, dataset),
         "rounds": format_rounds(records, texts, references),
         "seeds": format_seeds(seeds, texts, references),
-        "seed_spread": f"{max(spread) - min(spread):.1f}",
+        "seed_spread": f"{max(spread) - min(spread):.2f}",
         "article": f"{article_bleu.mean:.2f} ± {article_bleu.ci:.2f}",
         "article_parameters": f"{article['parameters']:,}",
         "article_time": format_time(article),
