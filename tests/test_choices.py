@@ -71,6 +71,21 @@ def test_a_single_seed_has_no_spread_to_compare_with():
     assert "No choice has two seeds yet" in rows[-1]
 
 
+def test_the_outliers_of_a_choice_are_written_in_one_place(tmp_path, monkeypatch):
+    import plots
+
+    figures = []
+    monkeypatch.setattr(plots.plt, "close", figures.append)
+    ordinary = ("base", "gelu", "post_norm", "ema", "r_drop", "teacher", "bpe_dropout", "deeper")
+    records = {f"{name}_seed1": record(2.0 + i / 10, 30.0 + i) for i, name in enumerate(ordinary)}
+    outliers = {"torch_init_seed1": record(9.5, 31.0), "torch_init_seed2": record(9.25, 30.5)}
+    plots.plot_choices(records | outliers, tmp_path / "choices.png")
+    loss, bleu = figures[0].axes
+    assert [text.get_text() for text in loss.texts] == ["9.250, 9.500 →"]
+    assert loss.get_xlim()[1] < 9.25
+    assert not bleu.texts
+
+
 def test_the_table_of_the_held_out_tenth_has_the_runs_that_are_kept():
     from choice_tables import format_held_out
 

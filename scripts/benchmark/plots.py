@@ -2,6 +2,7 @@
 """The benchmark's pictures, from the same values as its tables."""
 
 import itertools
+import math
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -96,16 +97,18 @@ def plot_choices(records: dict[str, Record], path: Path) -> None:
     runs = group_by_choice(records, RUNS)
     figure, axes = plt.subplots(1, 2, figsize=(10, 1.2 + 0.34 * len(runs)), sharey=True, layout="constrained")
     for axis, (metric, (title, unit, digits)) in zip(axes, METRICS.items(), strict=True):
+        low, high = -math.inf, math.inf
         limits = find_limits([value for seeds in runs.values() for value in metric_values(seeds, metric)])
         if limits is not None:
             margin = 0.15 * (limits[1] - limits[0])
-            axis.set_xlim(limits[0] - margin, limits[1] + margin)
+            low, high = axis.set_xlim(limits[0] - margin, limits[1] + margin)
         for i, (name, seeds) in enumerate(runs.items()):
-            values = metric_values(seeds, metric)
+            values = sorted(metric_values(seeds, metric))
             axis.plot(values, [i] * len(values), "o-", color="black" if name == BASE else "tab:blue")
-            for value in values:
-                if limits and not limits[0] <= value <= limits[1]:
-                    _write_at_edge(axis, i, f"{value:.{digits}f}", value > limits[1])
+            for is_right in (False, True):
+                outliers = [f"{value:.{digits}f}" for value in values if (value > high if is_right else value < low)]
+                if outliers:
+                    _write_at_edge(axis, i, ", ".join(outliers), is_right)
         axis.axvline(mean(metric_values(runs[BASE], metric)), color="black", linewidth=1, linestyle=":")
         axis.set_xlabel(f"{title} [{unit}]")
         axis.grid(alpha=0.3)
