@@ -2,7 +2,6 @@
 """The benchmark's pictures, from the same values as its tables."""
 
 import itertools
-import math
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -97,18 +96,14 @@ def plot_choices(records: dict[str, Record], path: Path) -> None:
     runs = group_by_choice(records, RUNS)
     figure, axes = plt.subplots(1, 2, figsize=(10, 1.2 + 0.34 * len(runs)), sharey=True, layout="constrained")
     for axis, (metric, (title, unit, digits)) in zip(axes, METRICS.items(), strict=True):
-        low, high = -math.inf, math.inf
         limits = find_limits([value for seeds in runs.values() for value in metric_values(seeds, metric)])
         if limits is not None:
             margin = 0.15 * (limits[1] - limits[0])
-            low, high = axis.set_xlim(limits[0] - margin, limits[1] + margin)
+            axis.set_xlim(limits[0] - margin, limits[1] + margin)
         for i, (name, seeds) in enumerate(runs.items()):
             values = sorted(metric_values(seeds, metric))
             axis.plot(values, [i] * len(values), "o-", color="black" if name == BASE else "tab:blue")
-            for is_right in (False, True):
-                outliers = [f"{value:.{digits}f}" for value in values if (value > high if is_right else value < low)]
-                if outliers:
-                    _write_at_edge(axis, i, ", ".join(outliers), is_right)
+            _write_outliers(axis, i, values, digits)
         axis.axvline(mean(metric_values(runs[BASE], metric)), color="black", linewidth=1, linestyle=":")
         axis.set_xlabel(f"{title} [{unit}]")
         axis.grid(alpha=0.3)
@@ -120,6 +115,11 @@ def plot_choices(records: dict[str, Record], path: Path) -> None:
     plt.close(figure)
 
 
-def _write_at_edge(axis: Axes, y: float, text: str, is_right: bool) -> None:
-    text, x, align = (f"{text} →", 0.99, "right") if is_right else (f"← {text}", 0.01, "left")
-    axis.text(x, y, text, transform=axis.get_yaxis_transform(), ha=align, va="center", fontsize=8)
+def _write_outliers(axis: Axes, y: float, values: list[float], digits: int) -> None:
+    """Write the values that are outside the x axis at its ends."""
+    low, high = axis.get_xlim()
+    style = {"transform": axis.get_yaxis_transform(), "va": "center", "fontsize": 8}
+    if below := [f"{value:.{digits}f}" for value in values if value < low]:
+        axis.text(0.01, y, f"← {', '.join(below)}", ha="left", **style)
+    if above := [f"{value:.{digits}f}" for value in values if value > high]:
+        axis.text(0.99, y, f"{', '.join(above)} →", ha="right", **style)

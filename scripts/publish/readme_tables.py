@@ -6,7 +6,7 @@ from statistics import mean
 
 from article_tables import RECORDS
 
-from hf_scratch.reporting.records import Record, read_records
+from hf_scratch.reporting.records import Record, read_record, read_records
 from hf_scratch.reporting.tables import format_table
 
 TRANSLATOR, WRITER = "scratch-transformer-multi30k-en-de", "scratch-gpt-tinystories"
@@ -25,8 +25,8 @@ def readme_blocks(cards: Path) -> dict[str, str]:
     """
     seeds, stories = read_seeds(cards / TRANSLATOR), read_records(cards / WRITER / "records")
     bleu, moses = (mean_score(seeds, name) for name in ("bleu", "bleu_moses"))
-    runs = (stories["best"], read_records(RECORDS)["tinystories_article"], stories["stock_gpt2"])
-    best, article, stock = map(validation_bits, runs)
+    notes = read_record(RECORDS / "tinystories_article.json")
+    best, article, stock = (validation_bits(record) for record in (stories["best"], notes, stories["stock_gpt2"]))
     minutes = [record["minutes"] for record in seeds]
     rows = [
         [

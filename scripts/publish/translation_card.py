@@ -145,13 +145,13 @@ def reference_figures(folder: Path, dataset: str) -> dict[str, str]:
         if name not in seeds
     ]
     article, cosine = records["article"], records["cosine"]
-    spread = [record["metrics"]["test"]["bleu"] for record in take(records, "long_seed").values()]
+    scores = [record["metrics"]["test"]["bleu"] for record in take(records, "long_seed").values()]
     article_bleu, cosine_bleu = compare_systems(texts["article"], texts["cosine"], references)
     return {
         **translation_figures(folder, dataset),
         "rounds": format_rounds(records, texts, references),
         "seeds": format_seeds(seeds, texts, references),
-        "seed_spread": f"{max(spread) - min(spread):.2f}",
+        "seed_spread": f"{max(scores) - min(scores):.2f}",
         "article": f"{article_bleu.mean:.2f} ± {article_bleu.ci:.2f}",
         "article_parameters": f"{article['parameters']:,}",
         "article_time": format_time(article),
