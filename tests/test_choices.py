@@ -127,7 +127,20 @@ def test_a_run_with_other_flags_is_not_taken_for_this_one(run_here, tmp_path):
     assert "is of a run without --config_overrides activation_function=gelu" in process.stderr
 
 
-@pytest.mark.parametrize("text", ["{", "[]", "{}", json.dumps(record(None)), json.dumps(record(float("nan")))])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[]",
+        "{}",
+        pytest.param("[" * 100_000, id="deep"),
+        json.dumps(record(None)),
+        json.dumps(record(float("nan"))),
+        pytest.param(json.dumps(record(10**400)), id="huge"),
+        json.dumps(record(1.5) | {"command": None}),
+        json.dumps(record(1.5) | {"command": 3}),
+    ],
+)
 def test_a_damaged_record_is_named(run_here, tmp_path, text):
     run = tmp_path / "base_seed7" / "run.json"
     run.parent.mkdir()

@@ -239,10 +239,25 @@ def test_joined_records_tell_of_all_of_a_training():
     assert [entry.get("epoch") for entry in apart["log"]] == [None] * 4
 
 
+def test_a_record_that_is_cut_off_leaves_the_earlier_one(tmp_path, monkeypatch):
+    earlier = make_record("b", 12000, 100.80672, 44714518, 161.845)
+    write_record(earlier, tmp_path / "b.json")
+
+    def stop_halfway(path, text, **kwargs):
+        path.write_bytes(text[:20].encode())
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "write_text", stop_halfway)
+    with pytest.raises(KeyboardInterrupt):
+        write_record(earlier | {"seed": 2}, tmp_path / "b.json")
+    assert read_records(tmp_path) == {"b": earlier}
+
+
 def test_a_records_values_are_formatted_for_the_card(tmp_path):
     record = make_record("b", 12000, 100.80672, 44714518, 161.845)
     write_record(record, tmp_path / "b.json")
     assert read_records(tmp_path) == {"b": record}
+    assert [path.name for path in tmp_path.iterdir()] == ["b.json"]
     assert (format_updates(record), format_time(record)) == ("12,000 (100.8 epochs)", "162 minutes")
     for row in (
         "| input tokens | 44,714,518 |",

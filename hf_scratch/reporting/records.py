@@ -177,8 +177,10 @@ def read_record(path: Path) -> Record:
 
 
 def write_record(record: Record, path: Path) -> None:
-    """Write a record as JSON."""
-    path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    """Write a record as JSON, atomically: a kill leaves the earlier record, or none."""
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    os.replace(part, path)
 
 
 def read_records(folder: Path) -> dict[str, Record]:

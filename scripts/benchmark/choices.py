@@ -67,12 +67,14 @@ def read_run(path: Path) -> Record:
     """
     try:
         record = read_record(path)
+        if not isinstance(record["command"], str):  # shlex would read standard input for None
+            raise TypeError(f"its command is {record['command']!r}")
         shlex.split(record["command"])
         numbers = [record[name] for name in ("updates", "epochs", "parameters")]
         numbers += [metric_values([record], metric)[0] for metric in METRICS]
         if not all(math.isfinite(number) for number in numbers):
             raise ValueError(f"not all numbers are finite: {numbers}")
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
         raise UserError(f"{path} is no record of a finished run ({describe(error)}). Remove it.") from error
     return record
 
