@@ -44,7 +44,7 @@ def generate(graphs: dict[str, InferenceSession], config: dict, ids: list[int], 
         position += 1
         if len(tokens) == max_new_tokens or position > last:
             break
-        # what a graph calls (output.)past_key_values.NAME is the next step's input.past_key_values.NAME
+        # what a graph calls (output.)cache.NAME is the next step's input.cache.NAME
         values |= {f"input.{name.removeprefix('output.')}": tensor for name, tensor in outputs.items()}
         values |= {"input_ids": np.array([[token]]), "decoder_input_ids": np.array([[token]])}
         values["position_ids"] = np.array([[position]])

@@ -210,7 +210,7 @@ def update_of_the_user(model):
 
     def changed(self, outputs, model_kwargs, *args, **kwargs):
         model_kwargs = update(outputs, model_kwargs, *args, **kwargs)
-        model_kwargs[name] = torch.ones(2, model_kwargs["past_key_values"].get_seq_length() + 1, dtype=torch.long)
+        model_kwargs[name] = torch.ones(2, model_kwargs["cache"].get_seq_length() + 1, dtype=torch.long)
         model_kwargs[name][:, :3] = 0
         return model_kwargs
 

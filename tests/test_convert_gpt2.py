@@ -54,8 +54,8 @@ def assert_same_function(a, b):
 
     whole, cache, steps = a(inputs["input_ids"]).logits, None, []
     for step in range(9):
-        outputs = b(inputs["input_ids"][:, step : step + 1], past_key_values=cache, use_cache=True)
-        cache = outputs.past_key_values
+        outputs = b(inputs["input_ids"][:, step : step + 1], cache=cache, use_cache=True)
+        cache = outputs.cache
         steps.append(outputs.logits)
     torch.testing.assert_close(torch.cat(steps, 1), whole, **CLOSE)
 

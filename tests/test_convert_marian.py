@@ -71,8 +71,8 @@ def assert_same_function(a, b):
     cache, steps = None, []
     for step in range(7):
         token = target[:, step : step + 1]
-        outputs = b(**inputs, decoder_input_ids=token, past_key_values=cache, use_cache=True)
-        cache = outputs.past_key_values
+        outputs = b(**inputs, decoder_input_ids=token, cache=cache, use_cache=True)
+        cache = outputs.cache
         steps.append(outputs.logits)
     torch.testing.assert_close(torch.cat(steps, 1), whole, **CLOSE)
 

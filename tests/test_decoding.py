@@ -133,7 +133,7 @@ class Forbid(LogitsProcessor):
 OTHERS = {
     "attentions": {"return_dict_in_generate": True, "output_attentions": True},
     "states": {"return_dict_in_generate": True, "output_hidden_states": True},
-    "a cache": {"past_key_values": None},
+    "a cache": {"cache": None},
     "no cache": {"use_cache": False},
 }
 
@@ -141,8 +141,8 @@ OTHERS = {
 @pytest.mark.parametrize("kwargs", OTHERS.values(), ids=OTHERS)
 def test_what_the_decoder_does_not_know_is_left_to_transformers(steps, kwargs):
     prompt = torch.randint(3, 60, (2, 5), generator=torch.Generator().manual_seed(3))
-    if "past_key_values" in kwargs:
-        kwargs = {"past_key_values": DynamicCache()}
+    if "cache" in kwargs:
+        kwargs = {"cache": DynamicCache()}
     make_gpt().generate(prompt, max_new_tokens=4, **kwargs)
     assert not steps
 

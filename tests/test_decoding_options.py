@@ -150,7 +150,7 @@ def test_only_what_is_asked_for_is_returned(asked, mode, model, steps):
     ours = assert_equal(model, max_new_tokens=8, return_dict_in_generate=True, **mode, **asked)
     assert steps
     assert any(name.startswith("scores") for name in ours) == ("output_scores" in asked)
-    assert any(name.startswith("past_key_values") for name in ours)
+    assert any(name.startswith("cache") for name in ours)
 
 
 @pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
@@ -177,7 +177,7 @@ def test_a_returned_cache_carries_into_a_second_call(model, steps):
     first = model.generate(PROMPTS, max_new_tokens=4, do_sample=False, eos_token_id=None, return_dict_in_generate=True)
     assert steps
     expected = model.generate(PROMPTS, max_new_tokens=8, do_sample=False, eos_token_id=None)
-    options = {"max_new_tokens": 4, "do_sample": False, "eos_token_id": None, "past_key_values": first.past_key_values}
+    options = {"max_new_tokens": 4, "do_sample": False, "eos_token_id": None, "cache": first.cache}
     if model.config.is_encoder_decoder:
         second = model.generate(PROMPTS, decoder_input_ids=first.sequences, **options)
     else:
@@ -378,5 +378,5 @@ def start_decoder(model, mask: torch.Tensor) -> decoding.IncrementalDecoder:
             prompt_mask, source_mask = torch.ones(1, 1, dtype=torch.long), mask
         else:
             inputs, prompt_mask, source_mask = {"input_ids": source, "attention_mask": mask}, mask, None
-        cache = model(**inputs, use_cache=True).past_key_values
+        cache = model(**inputs, use_cache=True).cache
     return decoding.IncrementalDecoder(model, cache, prompt_mask.sum(-1), prompt_mask, source_mask, 1, 1, 12)

@@ -163,7 +163,7 @@ def test_the_gpt_in_onnx_agrees_with_torch(in_onnx, mask):
         inputs["position_ids"] = positions(inputs["attention_mask"])
         outputs, expected = graphs["prefill"](**inputs), model(**inputs)
         torch.testing.assert_close(outputs.logits, expected.logits, **TOLERANCE)
-        assert_same_cache(outputs.past_key_values, expected.past_key_values)
+        assert_same_cache(outputs.cache, expected.cache)
 
 
 @pytest.mark.parametrize("steps", [(6, 1, 1, 1), (1, 1, 5), (3, 4, 2)], ids=str)
@@ -181,10 +181,10 @@ def test_the_gpt_in_onnx_goes_on_from_its_cache(in_onnx, steps):
             position_ids=inputs["position_ids"][:, begin:end],
             **cache,
         )
-        cache = {"past_key_values": outputs.past_key_values}
+        cache = {"cache": outputs.cache}
         logits.append(outputs.logits)
     torch.testing.assert_close(torch.cat(logits, 1), expected.logits, **TOLERANCE)
-    assert_same_cache(cache["past_key_values"], expected.past_key_values)
+    assert_same_cache(cache["cache"], expected.cache)
 
 
 @pytest.mark.parametrize("mask", ["full", "padded"])
@@ -212,13 +212,11 @@ def test_the_decoder_in_onnx_goes_on_from_both_its_caches(in_onnx, size, given):
     # the cross-attention now reads its cache, so the encoder's output no longer matters
     encoded["encoder_outputs"].last_hidden_state = torch.zeros_like(encoded["encoder_outputs"].last_hidden_state)
     for step in range(given, ids.shape[1]):
-        outputs = graphs["decode"](
-            decoder_input_ids=ids[:, step : step + 1], past_key_values=outputs.past_key_values, **encoded
-        )
+        outputs = graphs["decode"](decoder_input_ids=ids[:, step : step + 1], cache=outputs.cache, **encoded)
         logits.append(outputs.logits)
     torch.testing.assert_close(torch.cat(logits, 1), expected.logits, **TOLERANCE)
     for cache in ("self_attention_cache", "cross_attention_cache"):
-        assert_same_cache(getattr(outputs.past_key_values, cache), getattr(expected.past_key_values, cache))
+        assert_same_cache(getattr(outputs.cache, cache), getattr(expected.cache, cache))
 
 
 def generate_in_onnx(graphs: dict, family: str, inputs: dict[str, torch.Tensor], start: int, steps: int):
@@ -236,14 +234,14 @@ def generate_in_onnx(graphs: dict, family: str, inputs: dict[str, torch.Tensor],
         ids = torch.cat([ids, token], 1)
         if step == steps - 1:
             return ids
-        cache = outputs.past_key_values
+        cache = outputs.cache
         if family == "gpt":
             mask = torch.cat([mask, torch.ones_like(token)], 1)
             outputs = graphs["decode"](
-                input_ids=token, attention_mask=mask, position_ids=positions(mask)[:, -1:], past_key_values=cache
+                input_ids=token, attention_mask=mask, position_ids=positions(mask)[:, -1:], cache=cache
             )
         else:
-            outputs = graphs["decode"](decoder_input_ids=token, past_key_values=cache, **encoded)
+            outputs = graphs["decode"](decoder_input_ids=token, cache=cache, **encoded)
 
 
 @pytest.mark.parametrize("mask", ["full", "padded"])

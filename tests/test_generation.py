@@ -171,13 +171,13 @@ def test_a_compiled_decode_step_has_one_graph_and_is_compiled_once(prompt):
     model = make_gpt()
     cache = StaticCache(config=model.config, max_cache_len=20)
     with torch.no_grad():
-        token = model(prompt, past_key_values=cache).logits[:, -1:].argmax(-1)
+        token = model(prompt, cache=cache).logits[:, -1:].argmax(-1)
         # `fullgraph` makes a graph break an error, and `error_on_recompile` a second compilation
         step = torch.compile(model, fullgraph=True, backend="eager")
         produced = [token]
         for index in range(6):
             with torch._dynamo.config.patch(error_on_recompile=index > 0):
-                token = step(token, past_key_values=cache).logits[:, -1:].argmax(-1)
+                token = step(token, cache=cache).logits[:, -1:].argmax(-1)
             produced.append(token)
     model.generation_config.eos_token_id = None
     assert torch.cat([prompt, *produced], dim=1).equal(greedy(model, prompt, 7))
@@ -196,8 +196,8 @@ def test_the_cache_of_a_first_call_carries_into_a_second(prompt):
     model = make_gpt()
     model.generation_config.eos_token_id = None
     cache = DynamicCache(config=model.config)
-    first = model.generate(prompt, past_key_values=cache, max_new_tokens=5, do_sample=False)
-    second = model.generate(first, past_key_values=cache, max_new_tokens=5, do_sample=False)
+    first = model.generate(prompt, cache=cache, max_new_tokens=5, do_sample=False)
+    second = model.generate(first, cache=cache, max_new_tokens=5, do_sample=False)
     assert second.equal(greedy(model, prompt, 10))
 
 

@@ -70,8 +70,8 @@ def test_step_by_step_with_a_cache_equals_at_once(model, inputs, family):
     name = "input_ids" if family == "gpt" else "decoder_input_ids"
     for step in range(7):
         step_inputs = {**inputs, name: inputs[name][:, step : step + 1]}
-        outputs = model(**step_inputs, past_key_values=cache, use_cache=True)
-        cache = outputs.past_key_values
+        outputs = model(**step_inputs, cache=cache, use_cache=True)
+        cache = outputs.cache
         steps.append(outputs.logits)
     torch.testing.assert_close(torch.cat(steps, dim=1), whole, atol=2e-5, rtol=1e-4)
 

@@ -163,8 +163,8 @@ def write_tokens(
     # the last token is never read, so it needs no position
     room = loaded.model.config.max_position_embeddings + 1 - input_ids.shape[1]
     for _ in range(min(max_new_tokens, room)):
-        outputs = loaded.model(input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
-        logits, cache = outputs.logits[0, -1], outputs.past_key_values
+        outputs = loaded.model(input_ids=ids, cache=cache, use_cache=True, logits_to_keep=1)
+        logits, cache = outputs.logits[0, -1], outputs.cache
         if temperature == 0:
             token = int(logits.argmax())
         else:

@@ -35,7 +35,7 @@ class ScratchPreTrainedModel(PreTrainedModel):
     auto_map: dict[str, str] = {}
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
-    _skip_keys_device_placement = ["past_key_values"]
+    _skip_keys_device_placement = ["cache"]
     _supports_sdpa = True
     _supports_flash_attn = True
     _supports_flex_attn = True
@@ -164,7 +164,9 @@ class ScratchPreTrainedModel(PreTrainedModel):
                 hidden_states, self.lm_head, targets, num_items_in_batch=num_items, **loss_kwargs
             )
         vocab_size = getattr(self.config, "decoder_vocab_size", self.config.vocab_size)
-        return self.loss_function(logits=logits, labels=labels.contiguous(), vocab_size=vocab_size, **kwargs)
+        return self.loss_function(
+            logits=logits, labels=labels.contiguous(), shift_labels=targets, vocab_size=vocab_size, **kwargs
+        )
 
     def save_pretrained(self, save_directory: str | os.PathLike, is_main_process: bool = True, *args, **kwargs):
         """Save like any transformers model, with the code beside the weights, for `trust_remote_code=True`."""

@@ -55,7 +55,7 @@ class ScratchGPTConfig(ScratchConfig):
     """
 
     model_type = "scratch_gpt"
-    keys_to_ignore_at_inference = ["past_key_values"]
+    keys_to_ignore_at_inference = ["cache"]
     base_model_tp_plan = {
         "layers.*.self_attn.q_proj": "colwise",
         "layers.*.self_attn.k_proj": "colwise",

@@ -68,7 +68,7 @@ class ScratchTransformerConfig(ScratchConfig):
     """
 
     model_type = "scratch_transformer"
-    keys_to_ignore_at_inference = ["past_key_values"]
+    keys_to_ignore_at_inference = ["cache"]
     attribute_map = {
         "hidden_size": "d_model",
         "num_hidden_layers": "encoder_layers",

@@ -27,7 +27,7 @@ class IncrementalDecoder:
 
     Args:
         model: a model with a head, for which `can_decode_incrementally` is true.
-        past_key_values: the cache that the model's `forward` filled with the prompt, (rows, heads, length, head_dim).
+        cache: the cache that the model's `forward` filled with the prompt, (rows, heads, length, head_dim).
         position: the position of the next token, (rows,).
         prompt_mask: (rows, prompt length), 0 on padding.
         source_mask: (rows, source length), 0 on padding; None without an encoder.
@@ -39,7 +39,7 @@ class IncrementalDecoder:
     def __init__(
         self,
         model: ScratchPreTrainedModel,
-        past_key_values: Cache,
+        cache: Cache,
         position: torch.Tensor,
         prompt_mask: torch.Tensor,
         source_mask: torch.Tensor | None,
@@ -61,9 +61,9 @@ class IncrementalDecoder:
         is_eager = uses_eager = self.stack.config._attn_implementation == "eager"
         if width > 1 and model.lm_head.weight.dtype == torch.float32:  # less time than torch's own attention takes
             is_eager = is_eager or source_mask is None or bool(source_mask.any(-1).all())
-        prompt, source = past_key_values, None
-        if isinstance(past_key_values, EncoderDecoderCache):
-            prompt, source = past_key_values.self_attention_cache, past_key_values.cross_attention_cache
+        prompt, source = cache, None
+        if isinstance(cache, EncoderDecoderCache):
+            prompt, source = cache.self_attention_cache, cache.cross_attention_cache
         self.layers = []
         for i, layer in enumerate(self.stack.layers):
             cross = () if source is None else cached_states(source, i)

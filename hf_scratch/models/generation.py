@@ -142,11 +142,11 @@ class ScratchGenerationMixin(ScratchPreTrainedModel, GenerationMixin):
         **model_kwargs,
     ) -> tuple[IncrementalDecoder, torch.Tensor] | None:
         """A decoder that has read the prompts, with the next logits (batch, vocabulary); None: it cannot be used."""
-        known = {"attention_mask", "position_ids", "past_key_values", "use_cache", "encoder_outputs", "logits_to_keep"}
+        known = {"attention_mask", "position_ids", "cache", "use_cache", "encoder_outputs", "logits_to_keep"}
         longest = self.config.max_position_embeddings
         if generation_config.max_length <= longest + 1:
             known.add("slide_window")  # this length never reaches the window's edge
-        mask, cache = model_kwargs.get("attention_mask"), model_kwargs.get("past_key_values")
+        mask, cache = model_kwargs.get("attention_mask"), model_kwargs.get("cache")
         if not (
             not synced_gpus
             and all(type(each) in LISTS and is_original(type(each)) for each in lists)
@@ -191,7 +191,7 @@ class ScratchGenerationMixin(ScratchPreTrainedModel, GenerationMixin):
             return None
         outputs = self(**inputs, use_cache=True, logits_to_keep=1, return_dict=True)
         decoder = IncrementalDecoder(
-            self, outputs.past_key_values, position, prompt_mask, source_mask, num_beams, width, max_new_tokens
+            self, outputs.cache, position, prompt_mask, source_mask, num_beams, width, max_new_tokens
         )
         return decoder, outputs.logits[:: num_beams // width, -1]
 
@@ -211,7 +211,7 @@ class ScratchGenerationMixin(ScratchPreTrainedModel, GenerationMixin):
             return super()._sample(input_ids, *lists, generation_config, synced_gpus, streamer, **model_kwargs)
         with started[0].threads:
             outputs = sample(*started, input_ids, *lists, generation_config, streamer)
-        return self._finish(started[0], outputs, generation_config, model_kwargs["past_key_values"])
+        return self._finish(started[0], outputs, generation_config, model_kwargs["cache"])
 
     def _assisted_decoding(
         self,
@@ -240,7 +240,7 @@ class ScratchGenerationMixin(ScratchPreTrainedModel, GenerationMixin):
             return super()._assisted_decoding(input_ids, *lists, generation_config, synced_gpus, streamer, **drafts)
         with started[0].threads:
             outputs = verify(*started, input_ids, generator, *lists, generation_config, streamer)
-        return self._finish(started[0], outputs, generation_config, model_kwargs["past_key_values"])
+        return self._finish(started[0], outputs, generation_config, model_kwargs["cache"])
 
     def _beam_search(
         self,
@@ -260,7 +260,7 @@ class ScratchGenerationMixin(ScratchPreTrainedModel, GenerationMixin):
                 outputs = beam_search(*started, input_ids[::num_beams], *lists, generation_config)
         if started is None or outputs is None:
             return super()._beam_search(input_ids, *lists, generation_config, synced_gpus, **model_kwargs)
-        return self._finish(started[0], outputs, generation_config, model_kwargs["past_key_values"])
+        return self._finish(started[0], outputs, generation_config, model_kwargs["cache"])
 
     def _finish(
         self, decoder: IncrementalDecoder, outputs: dict[str, Any], generation_config: GenerationConfig, cache: Cache
@@ -270,7 +270,7 @@ class ScratchGenerationMixin(ScratchPreTrainedModel, GenerationMixin):
             return outputs["sequences"]
         decoder.fill(cache)
         cls = OUTPUTS[self.config.is_encoder_decoder, decoder.num_beams > 1]
-        return cls(**outputs, past_key_values=cache)
+        return cls(**outputs, cache=cache)
 
     def prepare_inputs_for_generation(
         self,
@@ -289,5 +289,5 @@ class ScratchGenerationMixin(ScratchPreTrainedModel, GenerationMixin):
             if mask is not None:
                 kwargs[f"{prefix}attention_mask"] = mask = mask[:, -longest:]
                 kwargs[f"{prefix}position_ids"] = (mask.long().cumsum(-1) - 1).clamp(min=0)
-            kwargs.update(next_sequence_length=None, past_key_values=None, use_cache=False)
+            kwargs.update(next_sequence_length=None, cache=None, use_cache=False)
         return super().prepare_inputs_for_generation(input_ids, *args, inputs_embeds=inputs_embeds, **kwargs)

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from transformers.cache_utils import Cache
 from transformers.configuration_utils import PreTrainedConfig
+from transformers.utils import TransformersKwargs
 from transformers.utils.import_utils import is_torchdynamo_compiling, is_tracing
 
 
@@ -22,11 +23,40 @@ def is_in_torch_func() -> bool:
     return torch._C._are_functorch_transforms_active()
 
 
+# what a caller may pass down besides the named parameters: transformers' own, and a dict for a user's attention function
+PASSED_ON = {*TransformersKwargs.__annotations__, "attention_kwargs"}
+
+
+def check_kwargs(cache: Cache | None, kwargs: dict) -> None:
+    """Refuse what no layer would read. Call it with the `**kwargs` of a `forward`.
+
+    A flag or a number of a later transformers passes, and is ignored. So are a tokenizer's `token_type_ids`, which are
+    removed. The cache of continuous batching is no `Cache`: it reads tensors of its own.
+
+    Raises:
+        TypeError: a tensor or a cache under a name that neither `forward` nor `TransformersKwargs` has.
+    """
+    kwargs.pop("token_type_ids", None)
+    if cache is None or isinstance(cache, Cache):
+        for name, value in kwargs.items():
+            if name not in PASSED_ON and _holds_tensor(value):
+                raise TypeError(
+                    f"forward() got an unexpected keyword argument {name!r}: it holds a tensor or a cache that this "
+                    "model would not read. Pass what your own attention function reads as `attention_kwargs={...}`."
+                )
+
+
+def _holds_tensor(value: Any) -> bool:
+    if isinstance(value, (dict, list, tuple)):
+        return any(map(_holds_tensor, value.values() if isinstance(value, dict) else value))
+    return isinstance(value, (torch.Tensor, Cache))
+
+
 def make_position_ids(
     config: PreTrainedConfig,
     inputs_embeds: torch.Tensor,
     position_ids: torch.Tensor | None,
-    past_key_values: Cache | None,
+    cache: Cache | None,
 ) -> torch.Tensor:
     """Positions (batch or 1, length): `position_ids`, or by default 0, 1, ... continued from the end of the cache.
 
@@ -38,10 +68,11 @@ def make_position_ids(
             position is negative or beyond the last one.
     """
     length, longest = inputs_embeds.shape[1], config.max_position_embeddings
-    # a StaticCache's length is a tensor: Python must not branch on it, and the cache bounds it by itself
-    past_length = past_key_values.get_seq_length() if past_key_values is not None else 0
-    end = length + past_length if isinstance(past_length, int) else 0
+    end = 0
     if position_ids is None:
+        past_length = cache.get_seq_length() if cache is not None else 0
+        # a StaticCache's length is a tensor: Python must not branch on it, and the cache bounds it by itself
+        end = length + past_length if isinstance(past_length, int) else 0
         position_ids = (torch.arange(length, device=inputs_embeds.device) + past_length).unsqueeze(0)
     elif not is_transformed(position_ids):  # packed and left-padded rows start from 0 within a row
         is_readable = position_ids.device.type == "cpu" and position_ids.numel() > 0
@@ -52,7 +83,6 @@ def make_position_ids(
                 f"`position_ids` holds {position}, but `max_position_embeddings` of this model is {longest}: choose "
                 f"positions from 0 to {longest - 1}."
             )
-        end = 0
     if not is_torchdynamo_compiling() and end > longest:
         raise ValueError(
             f"The input is {end} tokens long, but `max_position_embeddings` of this model is {longest}. Shorten "

@@ -14,8 +14,12 @@ from transformers.configuration_utils import PreTrainedConfig
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers.utils.deprecation import deprecate_kwarg
 
 from .cpu_training import apply_dropout, sdpa_training_forward
+
+# callers that know the name of transformers 5.23 and older get a FutureWarning, as from transformers' own models
+rename_cache = deprecate_kwarg("past_key_values", "5.40.0", new_name="cache", raise_if_both_names=True)
 
 
 def eager_attention_forward(
@@ -84,12 +88,13 @@ class MultiHeadAttention(nn.Module):
         self.v_proj = nn.Linear(config.hidden_size, num_heads * v_head_dim, bias=config.attention_bias)
         self.o_proj = nn.Linear(num_heads * v_head_dim, config.hidden_size, bias=config.attention_output_bias)
 
+    @rename_cache
     def forward(
         self,
         hidden_states: torch.Tensor,
         attention_mask: torch.Tensor | None = None,
         key_value_states: torch.Tensor | None = None,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         **kwargs,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Attend from `hidden_states` to itself or to `key_value_states`.
@@ -99,7 +104,7 @@ class MultiHeadAttention(nn.Module):
             attention_mask: the mask that `create_causal_mask` or `create_bidirectional_mask` made. Its form depends
                 on the attention function, so it is passed on unchanged.
             key_value_states: (batch, key length, width), the encoder's output. Default: self-attention.
-            past_key_values: the cache, which is extended in place.
+            cache: the cache, which is extended in place.
 
         Returns:
             The output (batch, query length, width), and the weights or None: only eager attention returns them.
@@ -107,7 +112,7 @@ class MultiHeadAttention(nn.Module):
         input_shape = hidden_states.shape[:-1]
         # -1 for the number of heads: under tensor parallelism a process holds only some of them
         query = self.q_proj(hidden_states).view(*input_shape, -1, self.head_dim).transpose(1, 2)
-        key, value = self.keys_and_values(hidden_states, key_value_states, past_key_values)
+        key, value = self.keys_and_values(hidden_states, key_value_states, cache, kwargs)
 
         attention_interface = ALL_ATTENTION_FUNCTIONS.get_interface(
             self.config._attn_implementation, eager_attention_forward
@@ -128,26 +133,26 @@ class MultiHeadAttention(nn.Module):
         return self.o_proj(context.reshape(*input_shape, -1)), weights
 
     def keys_and_values(
-        self, hidden_states: torch.Tensor, key_value_states: torch.Tensor | None, past_key_values: Cache | None
+        self, hidden_states: torch.Tensor, key_value_states: torch.Tensor | None, cache: Cache | None, kwargs: dict
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys (batch, heads, length, head_dim) and values (..., v_head_dim), including those of the cache."""
         is_cross_attention = key_value_states is not None
-        cache = past_key_values
-        if isinstance(past_key_values, EncoderDecoderCache):
-            cache = past_key_values.self_attention_cache
-            if is_cross_attention:
-                cache = past_key_values.cross_attention_cache
-                if past_key_values.is_updated.get(self.layer_idx):
-                    # the source does not change while decoding: the first step has projected it
-                    return cached_states(cache, self.layer_idx)
+        states, own_cache = hidden_states, cache
+        if isinstance(cache, EncoderDecoderCache):
+            own_cache = cache.cross_attention_cache if is_cross_attention else cache.self_attention_cache
+        if is_cross_attention:
+            states = key_value_states
+            if cache is not None and cache.is_updated.get(self.layer_idx):
+                # the source does not change while decoding: the first step has projected it
+                return cached_states(own_cache, self.layer_idx)
 
-        states = key_value_states if is_cross_attention else hidden_states
         key = self.k_proj(states).view(*states.shape[:-1], -1, self.head_dim).transpose(1, 2)
         value = self.v_proj(states).view(*states.shape[:-1], -1, self.v_head_dim).transpose(1, 2)
-        if cache is not None:
-            key, value = cache.update(key, value, self.layer_idx)
-            if is_cross_attention and isinstance(past_key_values, EncoderDecoderCache):
-                past_key_values.is_updated[self.layer_idx] = True
+        if own_cache is not None:
+            # the cache of continuous batching rewrites the attention function's keyword arguments
+            key, value = own_cache.update(key, value, self.layer_idx, kwargs=kwargs)
+            if is_cross_attention:
+                cache.is_updated[self.layer_idx] = True
         return key, value
 
 

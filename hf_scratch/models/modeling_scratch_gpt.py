@@ -19,8 +19,8 @@ from .base import ScratchPreTrainedModel
 from .configuration_scratch_gpt import ScratchGPTConfig
 from .cpu_training import apply_dropout
 from .generation import ScratchGenerationMixin
-from .inputs import check_inputs, make_position_ids, slice_logits_to_keep
-from .layers import FeedForward, MultiHeadAttention, ResidualLayer, make_position_embedding
+from .inputs import check_inputs, check_kwargs, make_position_ids, slice_logits_to_keep
+from .layers import FeedForward, MultiHeadAttention, ResidualLayer, make_position_embedding, rename_cache
 from .loss import ScratchKwargs
 
 
@@ -36,17 +36,18 @@ class ScratchGPTLayer(ResidualLayer):
         self.feed_forward = FeedForward(config.hidden_size, config.intermediate_size, config.hidden_act)
         self.feed_forward_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
 
+    @rename_cache
     def forward(
         self,
         hidden_states: torch.Tensor,
         attention_mask: torch.Tensor | None = None,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> torch.Tensor:
         """(batch, length, hidden_size) -> (batch, length, hidden_size)."""
 
         def self_attn(x):
-            return self.self_attn(x, attention_mask, past_key_values=past_key_values, **kwargs)[0]
+            return self.self_attn(x, attention_mask, cache=cache, **kwargs)[0]
 
         hidden_states = self.residual(hidden_states, self.self_attn_norm, self_attn)
         return self.residual(hidden_states, self.feed_forward_norm, self.feed_forward)
@@ -88,12 +89,13 @@ class ScratchGPTModel(ScratchGPTPreTrainedModel):
 
     @merge_with_config_defaults
     @capture_outputs
+    @rename_cache
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
         position_ids: torch.Tensor | None = None,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         inputs_embeds: torch.Tensor | None = None,
         use_cache: bool | None = None,
         **kwargs: Unpack[TransformersKwargs],
@@ -105,7 +107,7 @@ class ScratchGPTModel(ScratchGPTPreTrainedModel):
             attention_mask: (batch, past + length), 0 on padding; or a 4-d mask, which is used unchanged.
             position_ids: (batch, length). Default: 0, 1, ... continued from the cache. Where positions start again at
                 0, a packed sequence begins; without a mask and a cache, packed sequences do not attend to each other.
-            past_key_values: a `Cache` with the earlier tokens.
+            cache: a `Cache` with the earlier tokens.
             inputs_embeds: (batch, length, hidden_size), in place of `input_ids`.
             use_cache: return the cache. Default: the configuration's.
 
@@ -116,17 +118,18 @@ class ScratchGPTModel(ScratchGPTPreTrainedModel):
             ValueError: an id is outside the vocabulary, there are more tokens than positions, or both or neither of
                 `input_ids` and `inputs_embeds` are given.
         """
+        check_kwargs(cache, kwargs)
         check_inputs(self.config, input_ids, inputs_embeds, self.embed_tokens)
         if inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)
-        if use_cache and past_key_values is None:
-            past_key_values = DynamicCache(config=self.config)
-        position_ids = make_position_ids(self.config, inputs_embeds, position_ids, past_key_values)
+        if use_cache and cache is None:
+            cache = DynamicCache(config=self.config)
+        position_ids = make_position_ids(self.config, inputs_embeds, position_ids, cache)
         causal_mask = create_causal_mask(
             config=self.config,
             inputs_embeds=inputs_embeds,
             attention_mask=attention_mask,
-            past_key_values=past_key_values,
+            cache=cache,
             position_ids=position_ids,
         )
 
@@ -136,12 +139,12 @@ class ScratchGPTModel(ScratchGPTPreTrainedModel):
             hidden_states = layer(
                 hidden_states,
                 causal_mask,
-                past_key_values=past_key_values,
+                cache=cache,
                 position_ids=position_ids,
                 use_cache=use_cache,
                 **kwargs,
             )
-        return BaseModelOutputWithPast(last_hidden_state=self.norm(hidden_states), past_key_values=past_key_values)
+        return BaseModelOutputWithPast(last_hidden_state=self.norm(hidden_states), cache=cache)
 
 
 class ScratchGPTForCausalLM(ScratchGPTPreTrainedModel, ScratchGenerationMixin):
@@ -161,12 +164,13 @@ class ScratchGPTForCausalLM(ScratchGPTPreTrainedModel, ScratchGenerationMixin):
         self.post_init()
 
     @can_return_tuple
+    @rename_cache
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
         position_ids: torch.Tensor | None = None,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         inputs_embeds: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
         use_cache: bool | None = None,
@@ -189,11 +193,12 @@ class ScratchGPTForCausalLM(ScratchGPTPreTrainedModel, ScratchGenerationMixin):
             `loss` in nats per token, `logits` (batch, kept length, vocab_size) unless skipped, and the cache.
         """
         skip_logits, loss_kwargs = self.take_loss_kwargs(skip_logits, kwargs)
+        shift_labels = kwargs.pop("shift_labels", None)
         outputs = self.model(
             input_ids=input_ids,
             attention_mask=attention_mask,
             position_ids=position_ids,
-            past_key_values=past_key_values,
+            cache=cache,
             inputs_embeds=inputs_embeds,
             use_cache=use_cache,
             **kwargs,
@@ -202,14 +207,13 @@ class ScratchGPTForCausalLM(ScratchGPTPreTrainedModel, ScratchGenerationMixin):
         if labels is None or not skip_logits:
             logits = self.lm_head(slice_logits_to_keep(hidden_states, logits_to_keep))
         if labels is not None:
-            next_tokens = kwargs.get("shift_labels")
-            if next_tokens is None:
-                next_tokens = nn.functional.pad(labels[:, 1:], (0, 1), value=-100)
-            loss = self.compute_loss(hidden_states, logits, labels, next_tokens, loss_kwargs, **kwargs)
+            if shift_labels is None:
+                shift_labels = nn.functional.pad(labels[:, 1:], (0, 1), value=-100)
+            loss = self.compute_loss(hidden_states, logits, labels, shift_labels, loss_kwargs, **kwargs)
         return CausalLMOutputWithPast(
             loss=loss,
             logits=logits,
-            past_key_values=outputs.past_key_values,
+            cache=outputs.cache,
             hidden_states=outputs.hidden_states,
             attentions=outputs.attentions,
         )

@@ -29,8 +29,8 @@ from .base import ScratchPreTrainedModel
 from .configuration_scratch_transformer import ScratchTransformerConfig
 from .cpu_training import apply_dropout
 from .generation import ScratchGenerationMixin
-from .inputs import check_inputs, make_position_ids, shift_right, slice_logits_to_keep
-from .layers import FeedForward, MultiHeadAttention, ResidualLayer, make_position_embedding
+from .inputs import check_inputs, check_kwargs, make_position_ids, shift_right, slice_logits_to_keep
+from .layers import FeedForward, MultiHeadAttention, ResidualLayer, make_position_embedding, rename_cache
 from .loss import ScratchKwargs
 
 
@@ -76,26 +76,25 @@ class ScratchTransformerDecoderLayer(ResidualLayer):
         )
         self.feed_forward_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps)
 
+    @rename_cache
     def forward(
         self,
         hidden_states: torch.Tensor,
         attention_mask: torch.Tensor | None = None,
         encoder_hidden_states: torch.Tensor | None = None,
         encoder_attention_mask: torch.Tensor | None = None,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> torch.Tensor:
         """(batch, target length, d_model) -> the same, given encoder_hidden_states (batch, source length, d_model)."""
 
         def self_attn(x):
-            return self.self_attn(x, attention_mask, past_key_values=past_key_values, **kwargs)[0]
+            return self.self_attn(x, attention_mask, cache=cache, **kwargs)[0]
 
         hidden_states = self.residual(hidden_states, self.self_attn_norm, self_attn)
 
         def cross_attn(x):
-            return self.cross_attn(
-                x, encoder_attention_mask, encoder_hidden_states, past_key_values=past_key_values, **kwargs
-            )[0]
+            return self.cross_attn(x, encoder_attention_mask, encoder_hidden_states, cache=cache, **kwargs)[0]
 
         hidden_states = self.residual(hidden_states, self.cross_attn_norm, cross_attn)
         return self.residual(hidden_states, self.feed_forward_norm, self.feed_forward)
@@ -153,13 +152,13 @@ class ScratchTransformerStack(ScratchTransformerPreTrainedModel):
         input_ids: torch.Tensor | None,
         inputs_embeds: torch.Tensor | None,
         position_ids: torch.Tensor | None = None,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
     ) -> torch.Tensor:
         """Tokens times sqrt(d_model) plus positions (sections 3.4 and 3.5): (batch, length) -> (..., d_model)."""
         check_inputs(self.config, input_ids, inputs_embeds, self.embed_tokens)
         if inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)
-        position_ids = make_position_ids(self.config, inputs_embeds, position_ids, past_key_values)
+        position_ids = make_position_ids(self.config, inputs_embeds, position_ids, cache)
         hidden_states = inputs_embeds * self.embed_scale + self.embed_positions(position_ids)
         return apply_dropout(hidden_states, self.config.dropout, self.training)
 
@@ -184,6 +183,7 @@ class ScratchTransformerEncoder(ScratchTransformerStack):
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutput:
         """Encode `input_ids` (batch, source length), masked by 0 on padding, to (batch, source length, d_model)."""
+        check_kwargs(None, kwargs)
         hidden_states = self.embed(input_ids, inputs_embeds, position_ids)
         mask = create_bidirectional_mask(self.config, hidden_states, attention_mask)
         for layer in self.layers:
@@ -206,6 +206,7 @@ class ScratchTransformerDecoder(ScratchTransformerStack):
 
     @merge_with_config_defaults
     @capture_outputs
+    @rename_cache
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -213,7 +214,7 @@ class ScratchTransformerDecoder(ScratchTransformerStack):
         encoder_hidden_states: torch.Tensor | None = None,
         encoder_attention_mask: torch.Tensor | None = None,
         position_ids: torch.Tensor | None = None,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         inputs_embeds: torch.Tensor | None = None,
         use_cache: bool | None = None,
         **kwargs: Unpack[TransformersKwargs],
@@ -225,18 +226,19 @@ class ScratchTransformerDecoder(ScratchTransformerStack):
             encoder_hidden_states: (batch, source length, d_model).
             encoder_attention_mask: (batch, source length), 0 on padding.
             position_ids: (batch, target length). Default: 0, 1, ... continued from the cache.
-            past_key_values: an `EncoderDecoderCache` with the earlier tokens and the source.
+            cache: an `EncoderDecoderCache` with the earlier tokens and the source.
         """
-        if use_cache and past_key_values is None:
-            past_key_values = EncoderDecoderCache(DynamicCache(config=self.config), DynamicCache(config=self.config))
-        # an EncoderDecoderCache, or a plain cache given by the caller
-        self_attention_cache = getattr(past_key_values, "self_attention_cache", past_key_values)
-        hidden_states = self.embed(input_ids, inputs_embeds, position_ids, past_key_values)
+        check_kwargs(cache, kwargs)
+        if use_cache and cache is None:
+            cache = DynamicCache(config=self.config)
+        if cache is not None and not isinstance(cache, EncoderDecoderCache):
+            cache = EncoderDecoderCache(cache, DynamicCache(config=self.config))
+        hidden_states = self.embed(input_ids, inputs_embeds, position_ids, cache)
         causal_mask = create_causal_mask(
             config=self.config,
             inputs_embeds=hidden_states,
             attention_mask=attention_mask,
-            past_key_values=self_attention_cache,
+            cache=None if cache is None else cache.self_attention_cache,
             position_ids=position_ids,
         )
         cross_mask = create_bidirectional_mask(
@@ -251,13 +253,11 @@ class ScratchTransformerDecoder(ScratchTransformerStack):
                 causal_mask,
                 encoder_hidden_states,  # positional: gradient checkpointing tracks only those
                 cross_mask,
-                past_key_values=past_key_values,
+                cache=cache,
                 use_cache=use_cache,
                 **kwargs,
             )
-        return BaseModelOutputWithPastAndCrossAttentions(
-            last_hidden_state=self.norm(hidden_states), past_key_values=past_key_values
-        )
+        return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=self.norm(hidden_states), cache=cache)
 
 
 class ScratchTransformerModel(ScratchTransformerPreTrainedModel):
@@ -280,6 +280,7 @@ class ScratchTransformerModel(ScratchTransformerPreTrainedModel):
             self.decoder.embed_tokens = value
 
     @can_return_tuple
+    @rename_cache
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -287,7 +288,7 @@ class ScratchTransformerModel(ScratchTransformerPreTrainedModel):
         decoder_input_ids: torch.Tensor | None = None,
         decoder_attention_mask: torch.Tensor | None = None,
         encoder_outputs: tuple[torch.Tensor] | BaseModelOutput | None = None,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         inputs_embeds: torch.Tensor | None = None,
         decoder_inputs_embeds: torch.Tensor | None = None,
         decoder_position_ids: torch.Tensor | None = None,
@@ -302,7 +303,7 @@ class ScratchTransformerModel(ScratchTransformerPreTrainedModel):
             decoder_input_ids: (batch, target length). Default with a shared embedding: the source, shifted right.
             decoder_attention_mask: (batch, past + target length), 0 on padding.
             encoder_outputs: the encoder's output of an earlier call; the source is then not encoded again.
-            past_key_values: an `EncoderDecoderCache` with the earlier target tokens and the source.
+            cache: an `EncoderDecoderCache` with the earlier target tokens and the source.
             inputs_embeds: (batch, source length, d_model), in place of `input_ids`.
             decoder_inputs_embeds: (batch, target length, d_model), in place of `decoder_input_ids`.
             decoder_position_ids: (batch, target length), for targets that are padded on the left.
@@ -332,14 +333,14 @@ class ScratchTransformerModel(ScratchTransformerPreTrainedModel):
             encoder_hidden_states=encoder_outputs.last_hidden_state,
             encoder_attention_mask=attention_mask,
             position_ids=decoder_position_ids,
-            past_key_values=past_key_values,
+            cache=cache,
             inputs_embeds=decoder_inputs_embeds,
             use_cache=use_cache,
             **kwargs,
         )
         return Seq2SeqModelOutput(
             last_hidden_state=decoder_outputs.last_hidden_state,
-            past_key_values=decoder_outputs.past_key_values,
+            cache=decoder_outputs.cache,
             decoder_hidden_states=decoder_outputs.hidden_states,
             decoder_attentions=decoder_outputs.attentions,
             cross_attentions=decoder_outputs.cross_attentions,
@@ -383,6 +384,7 @@ class ScratchTransformerForConditionalGeneration(ScratchTransformerPreTrainedMod
         return resized
 
     @can_return_tuple
+    @rename_cache
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -390,7 +392,7 @@ class ScratchTransformerForConditionalGeneration(ScratchTransformerPreTrainedMod
         decoder_input_ids: torch.Tensor | None = None,
         decoder_attention_mask: torch.Tensor | None = None,
         encoder_outputs: tuple[torch.Tensor] | BaseModelOutput | None = None,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         inputs_embeds: torch.Tensor | None = None,
         decoder_inputs_embeds: torch.Tensor | None = None,
         decoder_position_ids: torch.Tensor | None = None,
@@ -426,7 +428,7 @@ class ScratchTransformerForConditionalGeneration(ScratchTransformerPreTrainedMod
             decoder_input_ids=decoder_input_ids,
             decoder_attention_mask=decoder_attention_mask,
             encoder_outputs=encoder_outputs,
-            past_key_values=past_key_values,
+            cache=cache,
             inputs_embeds=inputs_embeds,
             decoder_inputs_embeds=decoder_inputs_embeds,
             decoder_position_ids=decoder_position_ids,

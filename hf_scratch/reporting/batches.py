@@ -31,7 +31,7 @@ def attention_masks(model: PreTrainedModel, batch: Mapping[str, torch.Tensor]) -
             config=config,
             inputs_embeds=embeds,
             attention_mask=padding,
-            past_key_values=None,
+            cache=None,
             position_ids=batch.get("position_ids"),
         )
         return {"decoder": _allowed(mask, embeds, embeds)}
@@ -42,7 +42,7 @@ def attention_masks(model: PreTrainedModel, batch: Mapping[str, torch.Tensor]) -
         config=config,
         inputs_embeds=target,
         attention_mask=batch.get("decoder_attention_mask"),
-        past_key_values=None,
+        cache=None,
     )
     cross = create_bidirectional_mask(
         config=config, inputs_embeds=target, attention_mask=padding, encoder_hidden_states=source
