@@ -12,7 +12,7 @@ OUT ?=
 RESUME ?=
 FLAGS = $(if $(MINUTES),--max_minutes $(MINUTES)) $(if $(RESUME),--resume_from_checkpoint auto)
 
-.PHONY: help setup demo explore space test test-slow test-faults test-scale test-engines test-browser test-min lint bench gpu engines multi30k tinystories results
+.PHONY: help setup demo explore space test test-slow test-faults test-scale test-engines test-browser test-min test-newest lint bench gpu engines multi30k tinystories results
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*  ## \(.*\)/  make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -26,6 +26,7 @@ setup: .venv/.installed  ## install the package and its tools into .venv
 	touch $@
 
 demo: setup  ## run the published models, then train two small ones in minutes
+	$(BIN)/python tests/canary.py
 	$(BIN)/python scripts/demo.py
 
 # MODEL: folders of one or more models, by default the published ones
@@ -59,18 +60,14 @@ test-engines: setup  ## the published models in CTranslate2, llama.cpp, onnxrunt
 test-browser: setup  ## use the explorer in headless Chromium, if it is installed: 3 minutes
 	$(BIN)/python -m pytest -m slow tests/test_browser.py
 
-# the lowest transformers that pyproject.toml allows; all else as in constraints.txt
-LOWEST := $(shell sed -n 's/.*"transformers>=\([0-9.]*\).*/\1/p' pyproject.toml)
+test-min: test  ## the suite on the lowest supported transformers, which today is the pinned one
 
-test-min: .venv-min/.installed  ## the test suite on the lowest supported transformers
-	.venv-min/bin/python -m pytest -m 'not slow' --numprocesses auto
-
-.venv-min/.installed: pyproject.toml constraints.txt
-	$(PYTHON) -m venv .venv-min
-	grep -v -e '^transformers==' -e '^huggingface_hub==' constraints.txt > .venv-min/constraints.txt
-	.venv-min/bin/python -m pip install --quiet --disable-pip-version-check --constraint .venv-min/constraints.txt \
-		'transformers~=$(LOWEST).0' --editable '.[train,dev,demo,export,explore]'
-	touch $@
+# TORCH: a build of torch; TRANSFORMERS: another source, e.g. git+https://github.com/huggingface/transformers
+test-newest:  ## the suite on the newest releases of all dependencies, in .venv-newest; TRANSFORMERS=, TORCH=
+	$(PYTHON) -m venv --clear .venv-newest
+	.venv-newest/bin/python -m pip install --quiet --disable-pip-version-check $(or $(TORCH),torch) \
+		$(or $(TRANSFORMERS),transformers) --editable '.[train,dev,demo,export,explore]'
+	.venv-newest/bin/python -m pytest -m 'not slow' --numprocesses auto
 
 lint: setup  ## check style, formatting and types
 	$(BIN)/ruff check .

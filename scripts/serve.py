@@ -21,8 +21,6 @@ PACKAGES = ("fastapi", "uvicorn", "openai", "pydantic")
 def main():
     if missing := [name for name in PACKAGES if importlib.util.find_spec(name) is None]:
         raise UserError(f"Serving needs {', '.join(missing)}: pip install 'hf-scratch[serve]'.")
-    if importlib.util.find_spec("transformers.cli.serving") is None:
-        raise UserError("This version of transformers cannot serve a plugin's model: install 5.23 or newer.")
     from transformers.cli.serve import Serve
     from transformers.cli.serving import model_manager
 

@@ -119,6 +119,10 @@ PRIVATE_NAMES = [
         "Set to say which modules are recorded, sharded and tied, as each model of transformers does.",
     ),
     PrivateName(
+        MODULE, "_get_name", "models/modeling_scratch_gpt.py",
+        "Overridden in an encoder: by this name, Trainer decides whether label smoothing shifts the labels.", "",
+    ),
+    PrivateName(
         MODEL, "_pp_plan", "models/modeling_scratch_gpt.py",
         "Set to say how pipeline parallelism divides the model, as each model of transformers does.",
     ),

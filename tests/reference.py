@@ -97,12 +97,13 @@ def transformer(model, source, source_mask, target):
     state = {name: tensor.double() for name, tensor in model.state_dict().items()}
     scale = math.sqrt(config.d_model) if config.scale_embedding else 1.0
 
-    def embed(ids, stack):
+    def embed(ids, stack, mask):
         if config.position_embedding_type == "learned":
-            positions = state[f"model.{stack}.embed_positions.weight"][: ids.shape[1]]
+            table = state[f"model.{stack}.embed_positions.weight"]
         else:
-            positions = sinusoids(ids.shape[1], config.d_model)
-        return state[f"model.{stack}.embed_tokens.weight"][ids] * scale + positions
+            table = sinusoids(ids.shape[1], config.d_model)
+        positions = (mask.cumsum(1) - 1).clamp(min=0)  # padding is not counted
+        return state[f"model.{stack}.embed_tokens.weight"][ids] * scale + table[positions]
 
     def sublayers(x, name, heads, steps):
         for part, run in steps:
@@ -121,7 +122,7 @@ def transformer(model, source, source_mask, target):
 
     see_source = source_mask.bool()[:, None, :]
     see_past = torch.ones(1, target.shape[1], target.shape[1], dtype=torch.bool).tril()
-    memory = embed(source, "encoder")
+    memory = embed(source, "encoder", source_mask)
     for i in range(config.encoder_layers):
         memory = sublayers(
             memory,
@@ -131,7 +132,7 @@ def transformer(model, source, source_mask, target):
         )
     if config.norm_first:
         memory = layer_norm(memory, state, "model.encoder.norm", eps)
-    x = embed(target, "decoder")
+    x = embed(target, "decoder", torch.ones_like(target))
     for i in range(config.decoder_layers):
         x = sublayers(
             x,

@@ -95,7 +95,6 @@ def server():
     """The address of `scripts/serve.py` with the published GPT in float32."""
     for package in ("fastapi", "uvicorn", "openai"):
         pytest.importorskip(package)
-    pytest.importorskip("transformers.cli.serving")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])

@@ -53,7 +53,6 @@ def test_masked_tokens_alone_have_labels(tokenizer):
     ordinary = ~torch.isin(original, torch.tensor(tokenizer.all_special_ids))
     assert masked.sum() / ordinary.sum() == pytest.approx(0.5, abs=0.1)
     assert (batch["input_ids"][masked] == tokenizer.mask_token_id).float().mean() == pytest.approx(0.8, abs=0.1)
-    assert torch.equal(batch["shift_labels"], batch["labels"])
 
 
 def test_a_rows_masks_follow_from_the_row_and_the_epoch(tokenizer):

@@ -135,8 +135,7 @@ def test_gradient_checkpointing_gives_the_same_gradients(model, inputs):
     gradients = []
     for checkpointing in (False, True):
         if checkpointing:
-            # the name in transformers 5.23, or the older one
-            getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)()
+            model.activation_checkpointing_enable()
         model.zero_grad()
         model(**inputs, labels=labels).loss.backward()
         gradients.append([p.grad.clone() for p in model.parameters()])
@@ -333,8 +332,8 @@ def test_encoder_and_decoder_equal_torchs_with_the_same_weights(norm_first):
             ours.norm.load_state_dict(theirs.norm.state_dict())
 
     inputs = make_inputs_for(model)
-    source = model.model.encoder.embed(inputs["input_ids"], None)
-    target = model.model.decoder.embed(inputs["decoder_input_ids"], None)
+    source = model.model.encoder.embed(inputs["input_ids"], None, PADDED, None)
+    target = model.model.decoder.embed(inputs["decoder_input_ids"], None, None, None)
     expected = torchs(
         source,
         target,

@@ -98,17 +98,13 @@ class MaskingCollator(DataCollatorForLanguageModeling):
     epoch = 0
 
     def torch_call(self, examples: list[Any]) -> dict[str, torch.Tensor]:
-        """Make a batch of `input_ids`, `attention_mask`, `labels` and `shift_labels`, each (rows, longest row).
-
-        `shift_labels` is what each position is to predict. transformers' causal models use it instead of shifting
-        `labels` by one.
-        """
+        """Make a batch of `input_ids`, `attention_mask` and `labels`, each (rows, longest row)."""
         rows = [self._mask_row(torch.tensor(row["input_ids"])) for row in examples]
         inputs, targets = [masked for masked, _ in rows], [labels for _, labels in rows]
         input_ids = pad_sequence(inputs, batch_first=True, padding_value=self.tokenizer.pad_token_id)
         labels = pad_sequence(targets, batch_first=True, padding_value=-100)
         mask = pad_sequence([torch.ones_like(ids) for ids in inputs], batch_first=True)
-        return {"input_ids": input_ids, "attention_mask": mask, "labels": labels, "shift_labels": labels}
+        return {"input_ids": input_ids, "attention_mask": mask, "labels": labels}
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch, each of which masks other tokens."""

@@ -164,9 +164,9 @@ class ScratchPreTrainedModel(PreTrainedModel):
                 hidden_states, self.lm_head, targets, num_items_in_batch=num_items, **loss_kwargs
             )
         vocab_size = getattr(self.config, "decoder_vocab_size", self.config.vocab_size)
-        return self.loss_function(
-            logits=logits, labels=labels.contiguous(), shift_labels=targets, vocab_size=vocab_size, **kwargs
-        )
+        # in int64, which torch's loss asks for
+        labels, targets = labels.contiguous().long(), targets.long()
+        return self.loss_function(logits=logits, labels=labels, shift_labels=targets, vocab_size=vocab_size, **kwargs)
 
     def save_pretrained(self, save_directory: str | os.PathLike, is_main_process: bool = True, *args, **kwargs):
         """Save like any transformers model, with the code beside the weights, for `trust_remote_code=True`."""

@@ -155,7 +155,8 @@ def beam_search(
             scores = scores.add_(running.scores[..., None]).flatten(1)
             if generation_config.do_sample:
                 chosen = torch.multinomial(scores.softmax(-1), num_candidates)
-                scores = scores.gather(1, chosen)
+                scores, order = scores.gather(1, chosen).sort(dim=-1, descending=True)
+                chosen = chosen.gather(1, order)
             else:
                 scores, chosen = scores.topk(num_candidates)
         if scores.isnan().any():

@@ -8,6 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional, TypeVar
 
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.dynamic_module_utils import get_relative_import_files
+from transformers.utils.versions import require_version
+
+# a saved folder brings this file along, but not the package's requirements
+require_version("transformers>=5.24")
 
 # larger than any model ever trained, and small enough that no tensor's size overflows
 MOST_WEIGHTS = 10**13
@@ -88,7 +92,7 @@ class ScratchConfig(PreTrainedConfig):
 
     def _check_scale(self, *names: str) -> None:
         """Raise ValueError unless the fields are greater than 0 and at most 1; nan is refused too."""
-        for name in names:  # transformers 5.17's `interval` ignores a lower bound of 0
+        for name in names:
             if not 0 < getattr(self, name) <= 1:
                 raise ValueError(f"`{name}` must be greater than 0 and at most 1, got {getattr(self, name)}.")
 

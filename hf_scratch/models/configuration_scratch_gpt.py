@@ -1,10 +1,11 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 """ScratchGPT's configuration."""
 
+from .configuration_base import INITIALIZERS, Derived, ScratchConfig  # first: it refuses an old transformers
+
+# isort: split
 from huggingface_hub.dataclasses import strict
 from transformers.utils.type_validators import activation_fn_key, positive_int_field, probability
-
-from .configuration_base import INITIALIZERS, Derived, ScratchConfig
 
 
 @strict

@@ -4,10 +4,12 @@
 import copy
 from typing import Any
 
+from .configuration_base import INITIALIZERS, Derived, ScratchConfig  # first: it refuses an old transformers
+
+# isort: split
 from huggingface_hub.dataclasses import strict
 from transformers.utils.type_validators import activation_fn_key, positive_int_field, probability
 
-from .configuration_base import INITIALIZERS, Derived, ScratchConfig
 from .translation_pipeline import CUSTOM_PIPELINES
 
 

@@ -82,6 +82,18 @@ class ScratchGenerationMixin(ScratchPreTrainedModel, GenerationMixin):
         for config in (generation_config, self.generation_config):
             entries = {} if config is None else vars(config)
             options = {name: value for name, value in entries.items() if value is not None} | options
+        if not getattr(self.config, "is_causal", True):
+            raise ValueError(
+                "This model is an encoder (`is_causal=False`): it fills in masked tokens, and cannot generate."
+            )
+        # PEFT puts its own method here for the time of a call
+        peft_model = getattr(vars(self).get("prepare_inputs_for_generation"), "__self__", None)
+        is_tuned_prompt = getattr(getattr(peft_model, "active_peft_config", None), "is_prompt_learning", False)
+        if is_tuned_prompt and not self.config.is_encoder_decoder:
+            raise ValueError(
+                "PEFT's prompt and prefix tuning cannot generate: PEFT 0.21 looks for the cache by its name before "
+                "transformers 5.24, and would read the prompt again with each token. Use LoRA."
+            )
         check_options(options, getattr(self.config, "decoder_vocab_size", self.config.vocab_size))
         slide_window = kwargs.pop("slide_window", None)
         generation_config, model_kwargs = super()._prepare_generation_config(generation_config, **kwargs)
@@ -119,11 +131,11 @@ class ScratchGenerationMixin(ScratchPreTrainedModel, GenerationMixin):
         if generation_config.max_length <= longest + 1:
             return generation_config
         if not getattr(generation_config, "slide_window", False):
+            shorten = f"Set `max_new_tokens` to {longest + 1 - length} or less" if length <= longest else "Shorten it"
             raise ValueError(
                 f"Generation could reach {generation_config.max_length} tokens ({length} given, up to "
-                f"{generation_config.max_length - length} new), but `max_position_embeddings` of this model is "
-                f"{longest}. Set `max_new_tokens` to {max(longest - length, 0)} or less, or `max_length` to "
-                f"{longest}; or set `slide_window=True` to continue from the last {longest} tokens alone."
+                f"{max_new_tokens} new), but `max_position_embeddings` of this model is {longest}. {shorten}, or set "
+                f"`slide_window=True` to continue from the last {longest} tokens alone."
             )
         if kwargs["model_input_name"] == "inputs_embeds":
             raise ValueError(

@@ -23,20 +23,23 @@ def is_in_torch_func() -> bool:
     return torch._C._are_functorch_transforms_active()
 
 
-# what a caller may pass down besides the named parameters: transformers' own, and a dict for a user's attention function
+# what a caller may pass besides the named parameters: transformers' own, and a dict for a user's attention function
 PASSED_ON = {*TransformersKwargs.__annotations__, "attention_kwargs"}
 
 
-def check_kwargs(cache: Cache | None, kwargs: dict) -> None:
-    """Refuse what no layer would read. Call it with the `**kwargs` of a `forward`.
+def check_kwargs(cache: Cache | None, kwargs: Any, ignored: tuple[str, ...] = ("token_type_ids",)) -> None:
+    """Refuse what no layer would read. A flag or a number of a later transformers passes, and is ignored.
 
-    A flag or a number of a later transformers passes, and is ignored. So are a tokenizer's `token_type_ids`, which are
-    removed. The cache of continuous batching is no `Cache`: it reads tensors of its own.
+    Args:
+        cache: that of the call. The cache of continuous batching is no `Cache`: it reads tensors of its own.
+        kwargs: the `**kwargs` of a `forward`, from which `ignored` is removed.
+        ignored: names of tensors that callers pass and the model has no use for, such as a tokenizer's token types.
 
     Raises:
         TypeError: a tensor or a cache under a name that neither `forward` nor `TransformersKwargs` has.
     """
-    kwargs.pop("token_type_ids", None)
+    for name in ignored:
+        kwargs.pop(name, None)
     if cache is None or isinstance(cache, Cache):
         for name, value in kwargs.items():
             if name not in PASSED_ON and _holds_tensor(value):
@@ -55,40 +58,50 @@ def _holds_tensor(value: Any) -> bool:
 def make_position_ids(
     config: PreTrainedConfig,
     inputs_embeds: torch.Tensor,
+    attention_mask: torch.Tensor | None,
     position_ids: torch.Tensor | None,
-    cache: Cache | None,
+    cache: Cache | None = None,
 ) -> torch.Tensor:
     """Positions (batch or 1, length): `position_ids`, or by default 0, 1, ... continued from the end of the cache.
 
-    Given positions are checked on a CPU only, where reading them is cheap. Nothing is checked while compiling or
-    tracing, or in a transform of `torch.func`.
+    With a 2-d mask, padding is not counted, as in `generate()`: a row has the same positions on whichever side it is
+    padded. Given positions are checked on a CPU only, where reading them is cheap. Nothing is checked while compiling
+    or tracing, or in a transform of `torch.func`.
 
     Raises:
-        ValueError: the tokens with those of the cache need more positions than `max_position_embeddings`, or a given
-            position is negative or beyond the last one.
+        ValueError: the tokens with those of the cache need more positions than `max_position_embeddings`, or are not
+            as many as a 2-d mask has columns; or a given position is negative or beyond the last one.
     """
     length, longest = inputs_embeds.shape[1], config.max_position_embeddings
-    end = 0
+    # a StaticCache's length is a tensor: Python must not branch on it, and the cache bounds it by itself
+    past_length = cache.get_seq_length() if isinstance(cache, Cache) else 0
+    end = length + past_length if isinstance(past_length, int) else None
+    has_2d_mask = attention_mask is not None and attention_mask.ndim == 2
+    is_compiling = is_torchdynamo_compiling()
+    if has_2d_mask and end not in (None, attention_mask.shape[1]) and not is_compiling:
+        raise ValueError(
+            f"The attention mask has {attention_mask.shape[1]} columns, but there are {end} tokens, {past_length} of "
+            "them in the cache."
+        )
     if position_ids is None:
-        past_length = cache.get_seq_length() if cache is not None else 0
-        # a StaticCache's length is a tensor: Python must not branch on it, and the cache bounds it by itself
-        end = length + past_length if isinstance(past_length, int) else 0
+        if end is not None and end > longest and not is_compiling:
+            raise ValueError(
+                f"The input is {end} tokens long, but `max_position_embeddings` of this model is {longest}. Shorten "
+                "the input (`truncation=True` in the tokenizer), generate fewer tokens, or train a model with more "
+                "positions."
+            )
         position_ids = (torch.arange(length, device=inputs_embeds.device) + past_length).unsqueeze(0)
-    elif not is_transformed(position_ids):  # packed and left-padded rows start from 0 within a row
-        is_readable = position_ids.device.type == "cpu" and position_ids.numel() > 0
-        first, last = (int(x) for x in position_ids.aminmax()) if is_readable else (0, 0)
+        if has_2d_mask:
+            counted = (attention_mask.to(inputs_embeds.device).long().cumsum(-1) - 1).clamp(min=0)
+            position_ids = counted[:, position_ids[0]]
+    elif position_ids.device.type == "cpu" and position_ids.numel() > 0 and not is_transformed(position_ids):
+        first, last = (int(x) for x in position_ids.aminmax())
         if first < 0 or last >= longest:
             position = first if first < 0 else last
             raise ValueError(
                 f"`position_ids` holds {position}, but `max_position_embeddings` of this model is {longest}: choose "
                 f"positions from 0 to {longest - 1}."
             )
-    if not is_torchdynamo_compiling() and end > longest:
-        raise ValueError(
-            f"The input is {end} tokens long, but `max_position_embeddings` of this model is {longest}. Shorten "
-            "the input (`truncation=True` in the tokenizer), generate fewer tokens, or train a model with more "
-            "positions."
-        )
     return position_ids
 
 
@@ -96,6 +109,17 @@ def slice_logits_to_keep(hidden_states: torch.Tensor, logits_to_keep: int | torc
     """The hidden states to compute logits for: the last `logits_to_keep` positions (0: all), or 1-d indices."""
     kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) and logits_to_keep else logits_to_keep
     return hidden_states if isinstance(kept, int) else hidden_states[:, kept, :]
+
+
+def shift_left(labels: torch.Tensor, attention_mask: torch.Tensor | None, ignore_index: int = -100) -> torch.Tensor:
+    """The label (batch, length) that each position predicts: the next one.
+
+    What would be predicted from padding is ignored: the first token of a row that is padded on the left.
+    """
+    shifted = nn.functional.pad(labels[:, 1:], (0, 1), value=ignore_index)
+    if attention_mask is not None and attention_mask.ndim == 2:
+        shifted = shifted.masked_fill(attention_mask[:, -labels.shape[1] :].to(labels.device) == 0, ignore_index)
+    return shifted
 
 
 def shift_right(config: PreTrainedConfig, labels: torch.Tensor) -> torch.Tensor:

@@ -38,8 +38,8 @@ def eager_attention_forward(
         query: (batch, heads, query length, head_dim).
         key: (batch, heads, key length, head_dim).
         value: (batch, heads, key length, v_head_dim).
-        attention_mask: added to the scores; broadcast to (batch, heads, query length, key length). It is 0 where a
-            query may attend, and the dtype's lowest number elsewhere.
+        attention_mask: broadcast to (batch, heads, query length, key length). It is True where a query may attend; or
+            it is added to the scores, with 0 there and the dtype's lowest number elsewhere.
         scaling: factor of the scores, 1 / sqrt(d_k) in the paper.
         dropout: probability of zeroing a weight, in training only.
 
@@ -47,7 +47,9 @@ def eager_attention_forward(
         The context (batch, query length, heads, v_head_dim) and the weights (batch, heads, query length, key length).
     """
     scores = torch.matmul(query, key.transpose(2, 3)) * scaling
-    if attention_mask is not None:
+    if attention_mask is not None and attention_mask.dtype == torch.bool:
+        scores = scores.masked_fill(~attention_mask, torch.finfo(scores.dtype).min)
+    elif attention_mask is not None:
         scores = scores + attention_mask
     # at least in float32: a bfloat16 sum over a long row loses the small weights
     exact = torch.promote_types(scores.dtype, torch.float32)
@@ -137,21 +139,20 @@ class MultiHeadAttention(nn.Module):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys (batch, heads, length, head_dim) and values (..., v_head_dim), including those of the cache."""
         is_cross_attention = key_value_states is not None
-        states, own_cache = hidden_states, cache
+        own_cache = cache
         if isinstance(cache, EncoderDecoderCache):
             own_cache = cache.cross_attention_cache if is_cross_attention else cache.self_attention_cache
-        if is_cross_attention:
-            states = key_value_states
-            if cache is not None and cache.is_updated.get(self.layer_idx):
+            if is_cross_attention and cache.is_updated.get(self.layer_idx):
                 # the source does not change while decoding: the first step has projected it
                 return cached_states(own_cache, self.layer_idx)
 
+        states = key_value_states if is_cross_attention else hidden_states
         key = self.k_proj(states).view(*states.shape[:-1], -1, self.head_dim).transpose(1, 2)
         value = self.v_proj(states).view(*states.shape[:-1], -1, self.v_head_dim).transpose(1, 2)
         if own_cache is not None:
             # the cache of continuous batching rewrites the attention function's keyword arguments
             key, value = own_cache.update(key, value, self.layer_idx, kwargs=kwargs)
-            if is_cross_attention:
+            if is_cross_attention and isinstance(cache, EncoderDecoderCache):
                 cache.is_updated[self.layer_idx] = True
         return key, value
 

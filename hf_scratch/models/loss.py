@@ -24,6 +24,7 @@ class ScratchKwargs(TransformersKwargs, total=False):
     because it belongs to the same function.
 
     Attributes:
+        shift_labels: (batch, length), the token that each position of a GPT predicts. Default: made of `labels`.
         label_smoothing: share of each label's probability that is spread over the whole vocabulary (section 5.4).
             Default: 0.
         r_drop_alpha: weight of R-Drop's divergence, see `linear_cross_entropy`. Default: 0.
@@ -31,6 +32,7 @@ class ScratchKwargs(TransformersKwargs, total=False):
         distillation_alpha: the teachers' weight in the loss, 0 to 1. Default: 0.
     """
 
+    shift_labels: torch.Tensor
     label_smoothing: float
     r_drop_alpha: float
     teachers: "Sequence[Teacher]"
@@ -81,11 +83,12 @@ def linear_cross_entropy(
         A scalar in float32.
 
     Raises:
-        ValueError: `r_drop_alpha` with an odd number of rows; `distillation_alpha` below 0 or above 1; or a teacher
-            of another shape or vocabulary.
+        ValueError: `r_drop_alpha` with an odd number of rows; `label_smoothing` or `distillation_alpha` below 0 or
+            above 1; or a teacher of another shape or vocabulary.
     """
-    if not 0 <= distillation_alpha <= 1:
-        raise ValueError(f"`distillation_alpha` must be from 0 to 1, got {distillation_alpha}.")
+    for name, share in (("label_smoothing", label_smoothing), ("distillation_alpha", distillation_alpha)):
+        if not 0 <= share <= 1:
+            raise ValueError(f"`{name}` must be from 0 to 1, got {share}.")
     teachers = teachers if distillation_alpha else ()
     if shapes := [tuple(each.shape[:-1]) for each, _ in teachers if each.shape[:-1] != labels.shape]:
         raise ValueError(f"A teacher predicts tokens of shape {shapes[0]}, but the labels are {tuple(labels.shape)}.")

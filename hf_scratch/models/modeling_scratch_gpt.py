@@ -7,7 +7,11 @@ The path of a token: `embed_tokens` + `embed_positions` -> `ScratchGPTLayer` x N
 import torch
 from torch import nn
 from transformers.cache_utils import Cache, DynamicCache
-from transformers.masking_utils import create_causal_mask
+from transformers.masking_utils import (
+    create_causal_mask,
+    find_packed_sequence_indices,
+    packed_sequence_mask_function,
+)
 from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 from transformers.processing_utils import Unpack
@@ -19,7 +23,7 @@ from .base import ScratchPreTrainedModel
 from .configuration_scratch_gpt import ScratchGPTConfig
 from .cpu_training import apply_dropout
 from .generation import ScratchGenerationMixin
-from .inputs import check_inputs, check_kwargs, make_position_ids, slice_logits_to_keep
+from .inputs import check_inputs, check_kwargs, make_position_ids, shift_left, slice_logits_to_keep
 from .layers import FeedForward, MultiHeadAttention, ResidualLayer, make_position_embedding, rename_cache
 from .loss import ScratchKwargs
 
@@ -105,8 +109,9 @@ class ScratchGPTModel(ScratchGPTPreTrainedModel):
         Args:
             input_ids: token ids (batch, length), int64.
             attention_mask: (batch, past + length), 0 on padding; or a 4-d mask, which is used unchanged.
-            position_ids: (batch, length). Default: 0, 1, ... continued from the cache. Where positions start again at
-                0, a packed sequence begins; without a mask and a cache, packed sequences do not attend to each other.
+            position_ids: (batch, length). Default: 0, 1, ... continued from the cache, not counting what a 2-d mask
+                hides. Where given positions start again at 0, a packed text begins; without a mask and without a
+                cache that is given, packed texts do not attend to each other.
             cache: a `Cache` with the earlier tokens.
             inputs_embeds: (batch, length, hidden_size), in place of `input_ids`.
             use_cache: return the cache. Default: the configuration's.
@@ -122,16 +127,21 @@ class ScratchGPTModel(ScratchGPTPreTrainedModel):
         check_inputs(self.config, input_ids, inputs_embeds, self.embed_tokens)
         if inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)
-        if use_cache and cache is None:
-            cache = DynamicCache(config=self.config)
-        position_ids = make_position_ids(self.config, inputs_embeds, position_ids, cache)
+        texts = None
+        if position_ids is not None and attention_mask is None and cache is None and not self.config.is_causal:
+            texts = find_packed_sequence_indices(position_ids.expand(len(inputs_embeds), -1))
+        position_ids = make_position_ids(self.config, inputs_embeds, attention_mask, position_ids, cache)
         causal_mask = create_causal_mask(
             config=self.config,
             inputs_embeds=inputs_embeds,
             attention_mask=attention_mask,
             cache=cache,
             position_ids=position_ids,
+            # with causal order, transformers separates packed texts itself, but only if there is no cache yet
+            and_mask_function=None if texts is None else packed_sequence_mask_function(texts),
         )
+        if use_cache and cache is None:
+            cache = DynamicCache(config=self.config)
 
         hidden_states = self.embed_norm(inputs_embeds + self.embed_positions(position_ids))
         hidden_states = apply_dropout(hidden_states, self.config.embedding_dropout, self.training)
@@ -163,6 +173,10 @@ class ScratchGPTForCausalLM(ScratchGPTPreTrainedModel, ScratchGenerationMixin):
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=config.lm_head_bias)
         self.post_init()
 
+    def _get_name(self) -> str:
+        # Trainer's label smoothing shifts the labels by this name, see the end of this file
+        return super()._get_name() if self.config.is_causal else "ScratchGPTForMaskedLM"
+
     @can_return_tuple
     @rename_cache
     def forward(
@@ -181,7 +195,8 @@ class ScratchGPTForCausalLM(ScratchGPTPreTrainedModel, ScratchGenerationMixin):
         """Predict the next token at each position. The other arguments are those of `ScratchGPTModel`.
 
         Args:
-            labels: (batch, length), int64, usually `input_ids` itself: they are shifted here. -100 is ignored.
+            labels: (batch, length), int64, usually `input_ids` itself: they are shifted here, unless the model is an
+                encoder (`is_causal=False`). -100 is ignored.
             logits_to_keep: number of last positions to compute logits for (0: all), or their indices.
             skip_logits: with labels, compute the loss block by block and return no logits, in less memory and time.
                 Default: the configuration's in training mode, else False.
@@ -190,10 +205,12 @@ class ScratchGPTForCausalLM(ScratchGPTPreTrainedModel, ScratchGenerationMixin):
             teachers, distillation_alpha: see `ScratchKwargs`.
 
         Returns:
-            `loss` in nats per token, `logits` (batch, kept length, vocab_size) unless skipped, and the cache.
+            `loss` in nats per token, `logits` (batch, kept length, vocab_size) unless skipped, and the cache, which is
+            None with `labels` unless one was given.
         """
         skip_logits, loss_kwargs = self.take_loss_kwargs(skip_logits, kwargs)
         shift_labels = kwargs.pop("shift_labels", None)
+        use_cache = False if labels is not None and cache is None else use_cache
         outputs = self.model(
             input_ids=input_ids,
             attention_mask=attention_mask,
@@ -208,7 +225,11 @@ class ScratchGPTForCausalLM(ScratchGPTPreTrainedModel, ScratchGenerationMixin):
             logits = self.lm_head(slice_logits_to_keep(hidden_states, logits_to_keep))
         if labels is not None:
             if shift_labels is None:
-                shift_labels = nn.functional.pad(labels[:, 1:], (0, 1), value=-100)
+                is_causal = kwargs.get("is_causal", self.config.is_causal)
+                # an encoder predicts masked tokens, each at its own position
+                shift_labels = (
+                    shift_left(labels, attention_mask, kwargs.get("ignore_index", -100)) if is_causal else labels
+                )
             loss = self.compute_loss(hidden_states, logits, labels, shift_labels, loss_kwargs, **kwargs)
         return CausalLMOutputWithPast(
             loss=loss,

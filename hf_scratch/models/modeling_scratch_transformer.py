@@ -151,14 +151,15 @@ class ScratchTransformerStack(ScratchTransformerPreTrainedModel):
         self,
         input_ids: torch.Tensor | None,
         inputs_embeds: torch.Tensor | None,
-        position_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None,
+        position_ids: torch.Tensor | None,
         cache: Cache | None = None,
     ) -> torch.Tensor:
         """Tokens times sqrt(d_model) plus positions (sections 3.4 and 3.5): (batch, length) -> (..., d_model)."""
         check_inputs(self.config, input_ids, inputs_embeds, self.embed_tokens)
         if inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)
-        position_ids = make_position_ids(self.config, inputs_embeds, position_ids, cache)
+        position_ids = make_position_ids(self.config, inputs_embeds, attention_mask, position_ids, cache)
         hidden_states = inputs_embeds * self.embed_scale + self.embed_positions(position_ids)
         return apply_dropout(hidden_states, self.config.dropout, self.training)
 
@@ -183,8 +184,9 @@ class ScratchTransformerEncoder(ScratchTransformerStack):
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutput:
         """Encode `input_ids` (batch, source length), masked by 0 on padding, to (batch, source length, d_model)."""
-        check_kwargs(None, kwargs)
-        hidden_states = self.embed(input_ids, inputs_embeds, position_ids)
+        # Seq2SeqTrainer passes labels to `generate()`, which hands them to the encoder
+        check_kwargs(None, kwargs, ignored=("token_type_ids", "labels"))
+        hidden_states = self.embed(input_ids, inputs_embeds, attention_mask, position_ids)
         mask = create_bidirectional_mask(self.config, hidden_states, attention_mask)
         for layer in self.layers:
             hidden_states = layer(hidden_states, mask, **kwargs)
@@ -225,7 +227,8 @@ class ScratchTransformerDecoder(ScratchTransformerStack):
             attention_mask: (batch, past + target length), 0 on padding; the causal order is added here.
             encoder_hidden_states: (batch, source length, d_model).
             encoder_attention_mask: (batch, source length), 0 on padding.
-            position_ids: (batch, target length). Default: 0, 1, ... continued from the cache.
+            position_ids: (batch, target length). Default: 0, 1, ... continued from the cache, not counting what a 2-d
+                mask hides.
             cache: an `EncoderDecoderCache` with the earlier tokens and the source.
         """
         check_kwargs(cache, kwargs)
@@ -233,7 +236,7 @@ class ScratchTransformerDecoder(ScratchTransformerStack):
             cache = DynamicCache(config=self.config)
         if cache is not None and not isinstance(cache, EncoderDecoderCache):
             cache = EncoderDecoderCache(cache, DynamicCache(config=self.config))
-        hidden_states = self.embed(input_ids, inputs_embeds, position_ids, cache)
+        hidden_states = self.embed(input_ids, inputs_embeds, attention_mask, position_ids, cache)
         causal_mask = create_causal_mask(
             config=self.config,
             inputs_embeds=hidden_states,
@@ -306,9 +309,9 @@ class ScratchTransformerModel(ScratchTransformerPreTrainedModel):
             cache: an `EncoderDecoderCache` with the earlier target tokens and the source.
             inputs_embeds: (batch, source length, d_model), in place of `input_ids`.
             decoder_inputs_embeds: (batch, target length, d_model), in place of `decoder_input_ids`.
-            decoder_position_ids: (batch, target length), for targets that are padded on the left.
+            decoder_position_ids: (batch, target length). Default: 0, 1, ... not counting what a 2-d mask hides.
             use_cache: return the cache. Default: the configuration's.
-            position_ids: (batch, source length), for sources that are padded on the left.
+            position_ids: (batch, source length). Default: 0, 1, ... not counting what a 2-d mask hides.
 
         Returns:
             `last_hidden_state` (batch, target length, d_model), `encoder_last_hidden_state`, and the cache.

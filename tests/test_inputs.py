@@ -1,0 +1,197 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""What `forward` is handed: all of it is read, or refused by name. Padding and packing change no text's result."""
+
+import pytest
+import torch
+from conftest import FAMILIES, make_gpt, make_transformer, shake
+from transformers import AttentionInterface, AttentionMaskInterface, DataCollatorForLanguageModeling, Trainer
+from transformers import TrainingArguments as Arguments
+from transformers.cache_utils import DynamicCache, EncoderDecoderCache, StaticCache
+from transformers.masking_utils import sdpa_mask
+
+from hf_scratch.models.loss import linear_cross_entropy
+
+CLOSE = {"atol": 1e-5, "rtol": 1e-5}
+
+
+def inputs_of(family: str, ids: torch.Tensor) -> dict[str, torch.Tensor]:
+    return {"input_ids": ids} if family == "gpt" else {"input_ids": ids, "decoder_input_ids": ids}
+
+
+def test_the_cache_goes_by_its_old_name_with_a_warning(family):
+    model, ids = FAMILIES[family](), torch.randint(3, 60, (2, 6))
+    first = model(**inputs_of(family, ids), use_cache=True)
+    again = [{**inputs_of(family, ids[:, :1]), name: first.cache} for name in ("cache", "past_key_values")]
+    new = model(**again[0]).logits
+    first.cache.crop(-1) if family == "gpt" else first.cache.self_attention_cache.crop(-1)
+    with pytest.warns(FutureWarning, match="cache"):
+        old = model(**again[1]).logits
+    torch.testing.assert_close(new, old)
+    with pytest.raises(ValueError, match="cache"):
+        model(**again[0], past_key_values=first.cache)
+
+
+UNREAD = {
+    "a cache": lambda: DynamicCache(),
+    "a cache of both": lambda: EncoderDecoderCache(DynamicCache(), DynamicCache()),
+    "a tensor": lambda: torch.ones(2, 6),
+    "tuples of tensors": lambda: ((torch.ones(1), torch.ones(1)),),
+    "a dict": lambda: {"keys": torch.ones(1)},
+}
+
+
+@pytest.mark.parametrize("name", ["past", "cache_params", "mems", "padding_mask"])
+@pytest.mark.parametrize("value", UNREAD)
+def test_what_forward_would_not_read_is_refused_by_name(family, name, value):
+    model, ids = FAMILIES[family](), torch.randint(3, 60, (2, 6))
+    for module in (model, model.model):
+        with pytest.raises(TypeError, match=f"'{name}'"):
+            module(**inputs_of(family, ids), **{name: UNREAD[value]()})
+
+
+def test_flags_numbers_and_token_types_pass(family):
+    model, ids = FAMILIES[family](), torch.randint(3, 60, (2, 6))
+    expected = model(**inputs_of(family, ids)).logits
+    passing = {"token_type_ids": torch.zeros_like(ids), "a_flag": True, "a_number": 3, "nothing": None, "words": ["a"]}
+    assert torch.equal(model(**inputs_of(family, ids), **passing).logits, expected)
+
+
+def test_an_attention_function_of_the_users_own_gets_its_tensors(family):
+    def shifted(module, query, key, value, attention_mask, attention_kwargs, **kwargs):
+        return (value + attention_kwargs["shift"])[:, :, : query.shape[2]].transpose(1, 2), None
+
+    AttentionInterface.register("shifted", shifted)
+    AttentionMaskInterface.register("shifted", sdpa_mask)
+    model, ids = FAMILIES[family](), torch.randint(3, 60, (2, 6))
+    model.set_attn_implementation("shifted")
+    results = [
+        model(**inputs_of(family, ids), attention_kwargs={"shift": torch.tensor(shift)}).logits for shift in (0.0, 9.0)
+    ]
+    assert not torch.allclose(*results)
+
+
+def test_a_mask_of_another_length_is_refused(family):
+    model, ids = FAMILIES[family](), torch.randint(3, 60, (2, 6))
+    cache = model(**inputs_of(family, ids), use_cache=True).cache
+    name = "attention_mask" if family == "gpt" else "decoder_attention_mask"
+    with pytest.raises(ValueError, match="mask has 1 columns, but there are 7 tokens, 6 of them in the cache"):
+        model(**inputs_of(family, ids[:, :1]), cache=cache, **{name: torch.ones(2, 1)})
+    with pytest.raises(ValueError, match="mask has 4 columns, but there are 6 tokens"):
+        model(**inputs_of(family, ids), attention_mask=torch.ones(2, 4))
+
+
+def test_a_plain_cache_serves_the_decoder_too():
+    """Cross-attention does not write into the cache of self-attention."""
+    model, ids = make_transformer(), torch.randint(3, 60, (2, 6))
+    expected = model(input_ids=ids, decoder_input_ids=ids).logits
+    outputs = model(input_ids=ids, decoder_input_ids=ids[:, :4], cache=DynamicCache(), use_cache=True)
+    torch.testing.assert_close(outputs.logits, expected[:, :4], **CLOSE)
+    outputs = model(input_ids=ids, decoder_input_ids=ids[:, 4:], cache=outputs.cache)
+    torch.testing.assert_close(outputs.logits, expected[:, 4:], **CLOSE)
+
+
+# positions
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("positions", ["learned", "sinusoidal"])
+def test_a_row_is_the_same_alone_and_padded_on_either_side(family, positions, attention):
+    model = shake(FAMILIES[family](position_embedding_type=positions))
+    model.set_attn_implementation(attention)
+    ids = torch.randint(3, 60, (1, 6))
+    alone = model(**inputs_of(family, ids), labels=ids)
+    for left, right in ((4, 0), (0, 4), (2, 2)):
+        padded = torch.nn.functional.pad(ids, (left, right), value=0)
+        mask = torch.nn.functional.pad(torch.ones_like(ids), (left, right))
+        labels = torch.nn.functional.pad(ids, (left, right), value=-100)
+        masks = {"attention_mask": mask} | ({} if family == "gpt" else {"decoder_attention_mask": mask})
+        outputs = model(**inputs_of(family, padded), **masks, labels=labels)
+        torch.testing.assert_close(outputs.logits[:, left : left + 6], alone.logits, **CLOSE)
+        torch.testing.assert_close(outputs.loss, alone.loss, **CLOSE)
+
+
+@pytest.mark.parametrize("make_cache", [DynamicCache, lambda: StaticCache(make_gpt().config, max_cache_len=12)])
+def test_a_padded_prompt_goes_on_from_its_cache(make_cache):
+    model, ids = make_gpt(), torch.randint(3, 60, (2, 8))
+    mask = torch.tensor([[0, 0, 1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1, 1, 1]])
+    whole, cache = model(ids, attention_mask=mask).logits, make_cache()
+    parts = [model(ids[:, a:b], attention_mask=mask[:, :b], cache=cache).logits for a, b in ((0, 5), (5, 7), (7, 8))]
+    seen = mask.bool()
+    torch.testing.assert_close(torch.cat(parts, 1)[seen], whole[seen], **CLOSE)
+
+
+# packed rows
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("is_causal", [True, False])
+@pytest.mark.parametrize("option", ["", "use_cache", "labels"])
+def test_packed_texts_do_not_see_each_other(is_causal, attention, option):
+    model = shake(make_gpt(is_causal=is_causal))
+    model.set_attn_implementation(attention)
+    first, second = torch.randint(3, 60, (2, 4)), torch.randint(3, 60, (2, 5))
+    packed, positions = torch.cat((first, second), 1), torch.tensor([[*range(4), *range(5)]])
+    options = {"": {}, "use_cache": {"use_cache": True}, "labels": {"labels": packed}}[option]
+    logits = model(packed, position_ids=positions, **options).logits
+    torch.testing.assert_close(logits[:, :4], model(first).logits, **CLOSE)
+    torch.testing.assert_close(logits[:, 4:], model(second).logits, **CLOSE)
+
+
+# masks and labels
+
+
+def test_a_boolean_4d_mask_is_the_same_to_eager_and_sdpa(family):
+    model, ids = FAMILIES[family](), torch.randint(3, 60, (2, 6))
+    mask = torch.rand(2, 1, 6, 6, generator=torch.Generator().manual_seed(0)) < 0.5
+    mask |= torch.eye(6, dtype=torch.bool)
+    logits = []
+    for attention in ("eager", "sdpa"):
+        model.set_attn_implementation(attention)
+        logits.append(model(**inputs_of(family, ids), attention_mask=mask).logits)
+    torch.testing.assert_close(*logits, **CLOSE)
+    assert not torch.allclose(logits[0], model(**inputs_of(family, ids)).logits)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_an_encoder_predicts_masked_tokens_where_they_stand(tmp_path, bert_tokenizer, smoothing):
+    """With transformers' own collator and trainer, by each way to the loss."""
+    torch.manual_seed(0)
+    tokenizer = bert_tokenizer
+    model = make_gpt(is_causal=False, vocab_size=len(tokenizer))
+    rows = [{"input_ids": torch.randint(5, len(tokenizer), (9,)).tolist()} for _ in range(4)]
+    batch = DataCollatorForLanguageModeling(tokenizer, mlm=True, mlm_probability=0.5)(rows)
+    logits = model(**{name: x for name, x in batch.items() if name != "labels"}).logits
+    expected = torch.nn.functional.cross_entropy(
+        logits.flatten(0, 1), batch["labels"].flatten(), label_smoothing=smoothing
+    )
+    for kwargs in ({}, {"skip_logits": True}):
+        loss = model(**batch, **kwargs, **({"label_smoothing": smoothing} if smoothing else {})).loss
+        torch.testing.assert_close(loss, expected, **CLOSE)
+    arguments = Arguments(str(tmp_path), label_smoothing_factor=smoothing, report_to="none", use_cpu=True)
+    trainer = Trainer(model, arguments, train_dataset=rows)
+    torch.testing.assert_close(trainer.compute_loss(model, dict(batch)), expected, **CLOSE)
+
+
+def test_int32_labels_are_labels(family):
+    model, ids = FAMILIES[family](), torch.randint(3, 60, (2, 6))
+    for kwargs in ({}, {"skip_logits": True}):
+        losses = [model(**inputs_of(family, ids), labels=labels, **kwargs).loss for labels in (ids, ids.int())]
+        torch.testing.assert_close(*losses)
+
+
+@pytest.mark.parametrize("share", [-1.0, 2.0, float("nan")])
+def test_a_share_is_from_0_to_1(family, share):
+    model, ids = FAMILIES[family](), torch.randint(3, 60, (2, 6))
+    with pytest.raises(ValueError, match="`label_smoothing` must be from 0 to 1"):
+        model(**inputs_of(family, ids), labels=ids, label_smoothing=share)
+    with pytest.raises(ValueError, match="`distillation_alpha` must be from 0 to 1"):
+        linear_cross_entropy(torch.ones(1, 2, 3), torch.nn.Linear(3, 5), ids[:1, :2], distillation_alpha=share)
+
+
+@pytest.mark.parametrize(("length", "advice"), [(40, "`max_new_tokens` to 1 or less"), (41, "Shorten it")])
+def test_a_prompt_as_long_as_the_positions_gets_advice_that_helps(length, advice):
+    model, ids = make_gpt(), torch.randint(3, 60, (1, length))
+    with pytest.raises(ValueError, match=advice):
+        model.generate(ids, max_new_tokens=5)
+    if length == 40:
+        assert model.generate(ids, max_new_tokens=1, eos_token_id=None).shape == (1, 41)
