@@ -30,7 +30,7 @@ def write_manifest(folder: str | Path, names: Iterable[str] | None = None, **fac
     if names is None:
         paths = (path for path in folder.rglob("*") if path.is_file())
         names = sorted(path.relative_to(folder).as_posix() for path in paths if path.name != MANIFEST)
-    files = {name: {"size": (folder / name).stat().st_size, "sha256": _sha256(folder / name)} for name in names}
+    files = {name: {"size": (folder / name).stat().st_size, "sha256": hash_file(folder / name)} for name in names}
     part = folder / f"{MANIFEST}.part"
     part.write_text(json.dumps({**facts, "files": files}, indent=1) + "\n", encoding="utf-8")
     os.replace(part, folder / MANIFEST)
@@ -61,13 +61,14 @@ def check_manifest(folder: str | Path) -> dict[str, Any] | None:
             size = (folder / name).stat().st_size
             if size != saved["size"]:
                 raise DamagedFolderError(f"{folder / name} has {size:,} bytes, but was saved with {saved['size']:,}")
-            if _sha256(folder / name) != saved["sha256"]:
+            if hash_file(folder / name) != saved["sha256"]:
                 raise DamagedFolderError(f"{folder / name} is not what was saved: its SHA-256 differs from {MANIFEST}")
     except (json.JSONDecodeError, UnicodeDecodeError, AttributeError, KeyError, TypeError) as error:
         raise DamagedFolderError(f"{path} is damaged ({type(error).__name__}: {error})") from error
     return manifest
 
 
-def _sha256(path: Path) -> str:
+def hash_file(path: Path) -> str:
+    """Return the SHA-256 of a file's content."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,6 +1,7 @@
 import copy
 import gzip
 import json
+import os
 import re
 from itertools import pairwise
 
@@ -30,6 +31,39 @@ ROWS = [{"en": "a cat", "de": "eine Katze"}, {"en": "a dog", "de": "ein Hund"}]
 def write(path, rows):
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return str(path)
+
+
+def rewrite(path, rows):
+    """Change a file's content and keep its modification time, as `cp -p` and `rsync -a` do."""
+    times = os.stat(path)
+    write(path, rows)
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+@pytest.mark.parametrize("new", ["a new cat", "a bat"], ids=["another size", "the same size"])
+@pytest.mark.parametrize("source", ["files", "folder"])
+def test_a_changed_file_of_the_old_time_is_read_again(tmp_path, source, new):
+    folder, cache = tmp_path / "data", str(tmp_path / "cache")
+    folder.mkdir()
+    paths = {split: folder / f"{split}.jsonl" for split in ("train", "validation", "test")}
+    for path in paths.values():
+        write(path, [{"text": "a cat"}])
+    names = {f"{split}_file": str(path) for split, path in paths.items()}
+    source = names if source == "files" else {"dataset_name": str(folder)}
+    before = load_splits(**source, cache_dir=cache)
+    again = load_splits(**source, cache_dir=cache)
+    for split, path in paths.items():
+        assert again[split].cache_files == before[split].cache_files  # unchanged: out of the cache
+        rewrite(path, [{"text": new}])
+        after = load_splits(**source, cache_dir=cache)
+        assert (before[split]["text"][:], after[split]["text"][:]) == (["a cat"], [new])
+
+
+def test_a_folders_hidden_files_are_no_data(tmp_path):
+    write(tmp_path / "train.jsonl", ROWS)
+    (tmp_path / ".ipynb_checkpoints").mkdir()
+    (tmp_path / ".ipynb_checkpoints" / "train.jsonl").write_text("null", encoding="utf-8")
+    assert len(load_splits(str(tmp_path))["train"]) == 2
 
 
 def test_a_folder_is_split_by_its_file_names(tmp_path):

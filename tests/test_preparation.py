@@ -9,6 +9,7 @@ from contextlib import chdir
 
 import pytest
 from datasets import Dataset, Value
+from test_data import rewrite
 from test_scripts import STORIES, run, write
 
 from hf_scratch.data.columns import id_type, sample_rows
@@ -50,6 +51,23 @@ def test_the_same_data_are_prepared_once(tmp_path, no_reading):
     assert again.texts["test"][:] == first.texts["test"][:]
     assert again.tokenizer.get_vocab() == first.tokenizer.get_vocab()
     assert again.splits == first.splits == ["train", "test"]
+
+
+@pytest.mark.parametrize("new", ["A fox.", "A dog ran home."], ids=["the same size", "another size"])
+@pytest.mark.parametrize("source", ["file", "folder"])
+def test_a_changed_file_of_the_old_time_is_prepared_again(tmp_path, no_reading, source, new):
+    (tmp_path / "data").mkdir()
+    train = write(tmp_path / "data" / "train.jsonl", [{"text": "A dog."}] * 9)
+    options = {"train_file": train} if source == "file" else {"dataset_name": str(tmp_path / "data")}
+    first = prepare(tmp_path, **options)
+    rewrite(train, [{"text": new}] * 9)
+    second = prepare(tmp_path, **options)
+    texts = [data.tokenizer.decode(data.rows["train"][0]["input_ids"]) for data in (first, second)]
+    assert texts[0].startswith("<s>A dog.</s>")
+    assert texts[1].startswith(f"<s>{new}")
+    no_reading()
+    os.utime(train)  # another time alone is no other data
+    assert prepare(tmp_path, **options).rows["train"][:] == second.rows["train"][:]
 
 
 def test_a_resumed_run_finds_the_rows_by_its_tokenizers_content(tmp_path, no_reading):
@@ -222,6 +240,21 @@ def test_a_tokenizer_is_trained_on_a_sample():
     sample = sample_rows(rows, ["text"], 0.0004)  # 400 bytes of 4,000
     assert sample["text"][:] == [f"{i:04}" for i in range(0, 1000, 10)]
     assert len(sample_rows(rows, ["text", "other"], 0.0004)) == 40
+
+
+@pytest.mark.parametrize("recipe", ["demo_stories", "demo_numbers.yaml"])
+def test_a_recipe_of_the_package_is_prepared_by_its_name(run_here, tmp_path, recipe):
+    """The recipe also says whether the data are pairs."""
+    with chdir(tmp_path):
+        run_here("prepare_data", recipe, "--output_dir", "prepared", "--max_train_samples", 50)
+    assert is_prepared(str(tmp_path / "prepared"))
+
+
+def test_a_recipe_that_cannot_be_read_is_named(run_here, tmp_path):
+    (tmp_path / "list.yaml").write_text("- 1", encoding="utf-8")
+    refused = run_here("prepare_data", tmp_path / "list.yaml", "--output_dir", tmp_path / "prepared", check=False)
+    assert refused.returncode == 2
+    assert "list.yaml' must be a mapping" in refused.stderr
 
 
 def test_the_commands_prepare_and_train(tmp_path):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, make_gpt, make_transformer
+from test_data import rewrite
 from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, Seq2SeqTrainingArguments, TrainingArguments
 
 from hf_scratch import ScratchGPTConfig, ScratchTransformerConfig
@@ -195,6 +196,18 @@ def test_evaluation_names_what_does_not_fit(run_here, tmp_path):
         assert done.returncode != 0
         assert message in done.stderr.strip().splitlines()[-1]
     assert not (tmp_path / "out.json").exists()
+
+
+def test_a_changed_test_file_of_the_old_time_is_evaluated_anew(run_here, tmp_path):
+    model = tmp_path / "model"
+    make_gpt(vocab_size=300).save_pretrained(model)
+    train_tokenizer(["A dog saw a cat."], "bpe", 300).save_pretrained(model)
+    test_file, losses = write(tmp_path / "test.jsonl", [{"text": "A dog."}]), []
+    for text in ("A dog.", "A cat.", "A dog saw a cat."):
+        rewrite(test_file, [{"text": text}])
+        done = run_here("evaluate_language_model", "--model", model, "--test_file", test_file, "--device", "cpu")
+        losses.append(json.loads(done.stdout)["loss"])
+    assert len(set(losses)) == 3
 
 
 @pytest.mark.slow

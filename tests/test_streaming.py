@@ -12,11 +12,13 @@ import pytest
 import torch
 from conftest import make_gpt
 from datasets import Dataset
+from test_data import rewrite
 from test_faults import assert_same_weights, finish, flags, kill, start
 from test_scripts import PAIRS, STORIES, TINY_GPT, TINY_TRANSFORMER, run, write
 from torch.utils.data import DataLoader
 from transformers import TrainerCallback, TrainingArguments
 
+from hf_scratch.data.loading import load_splits
 from hf_scratch.data.masking import TextSplitter
 from hf_scratch.data.pairs import PairEncoder, take_pairs
 from hf_scratch.data.streaming import POSITION, RowStream, StreamCollator, load_stream
@@ -65,6 +67,16 @@ def read(stream, count):
 
 def split(texts, count):
     return [texts[i::count] for i in range(count)]
+
+
+@pytest.mark.parametrize("source", ["file", "folder"])
+def test_a_changed_file_of_the_old_time_is_streamed_anew(tmp_path, source):
+    train = write(tmp_path / "train.jsonl", [{"text": "a cat"}])
+    args = {"train_file": str(train)} if source == "file" else {"dataset_name": str(tmp_path)}
+    load_splits(**args)  # whose columns are kept in the cache
+    rewrite(train, [{"words": "cat"}])
+    rows, _ = load_stream(LanguageModelArguments(**args))
+    assert list(rows) == [{"words": "cat"}]
 
 
 def test_packing_in_a_stream_equals_packing_in_memory(make_stream, tokenizer):

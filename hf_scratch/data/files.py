@@ -18,6 +18,7 @@ from datasets import Dataset, DatasetDict, Features, load_dataset
 from ..errors import UserError, describe
 from .columns import is_date, refuse_dates
 from .json_text import parse_json
+from .preparation import content_cache, list_files
 
 JSON_FILES = (".json", ".jsonl")
 TEXT_FILES = (*JSON_FILES, ".csv", ".tsv", ".txt")
@@ -47,7 +48,8 @@ def load_files(files: dict[str, str], cache_dir: str | None = None) -> DatasetDi
         with quiet_datasets():
             try:
                 # One by one, so that a file of dates shows as such: see `_find_rewritten_column`.
-                splits[split] = load_dataset("json", data_files={split: file}, split=split, cache_dir=cache_dir)
+                cache = content_cache([Path(file)], cache_dir)
+                splits[split] = load_dataset("json", data_files={split: file}, split=split, cache_dir=cache)
             except Exception as error:  # of whatever library reads the file
                 fault = find_fault(Path(file)) or _explain(error, [Path(file)])
                 raise ValueError(f"`{split}_file` ({file}): {fault.rstrip('.')}.") from error
@@ -85,12 +87,13 @@ def load_folder(folder: str, config_name: str | None = None, cache_dir: str | No
     Raises:
         ValueError: the folder has no data files, a file cannot be read, or every text in a file's column is a date.
     """
-    paths = sorted(path for path in Path(folder).rglob("*") if path.is_file())
-    paths = [path for path in paths if path.with_name(path.name.removesuffix(".gz")).suffix in TEXT_FILES]
+    files = list_files(folder)
+    paths = [path for path in files if path.with_name(path.name.removesuffix(".gz")).suffix in TEXT_FILES]
     json_paths = [path for path in paths if path.with_name(path.name.removesuffix(".gz")).suffix in JSON_FILES]
     for path in paths:
         if fault := find_first_fault(path, path in json_paths):
             raise ValueError(f"`dataset_name` ({folder}), {path.relative_to(folder)}: {fault}.")
+    cache_dir = content_cache(files, cache_dir)
     with quiet_datasets():
         try:
             splits = load_dataset(folder, config_name, cache_dir=cache_dir)

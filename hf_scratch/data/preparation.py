@@ -4,7 +4,7 @@
 import hashlib
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from filelock import FileLock
 
 from ..errors import UserError
 from ..loading import find_folder
-from ..manifest import MANIFEST, DamagedFolderError, check_manifest, write_manifest
+from ..manifest import MANIFEST, DamagedFolderError, check_manifest, hash_file, write_manifest
 
 FORMAT = 2  # raised when the same options give other rows
 FILES = ("train_file", "validation_file", "test_file")
@@ -56,14 +56,14 @@ def make_once(folder: Path, make: Callable[[Path], None]) -> Path:
 
 
 def describe_source(args, cache_dir: str | None = None) -> dict[str, Any]:
-    """Describe the data that a script's `DataArguments` name, without reading them: other data, another description.
+    """Describe the data that a script's `DataArguments` name, without loading them: other data, another description.
 
     Args:
         args: the script's `DataArguments`.
         cache_dir: see `load_splits`.
 
     Returns:
-        The names and limits; of files, their sizes and times too; of a Hub dataset, its commit.
+        The names and limits; of files, what identifies their content; of a Hub dataset, its commit.
     """
     names = ("dataset_name", "dataset_config_name", *FILES, *LIMITS)
     source: dict[str, Any] = {name: getattr(args, name) for name in names}
@@ -73,10 +73,34 @@ def describe_source(args, cache_dir: str | None = None) -> dict[str, Any]:
         if folder is None:
             source["commit"] = load_dataset_builder(name, args.dataset_config_name, cache_dir=cache_dir).cache_dir
         else:
-            files += sorted(Path(folder).rglob("*"))
-    states = [(str(path.resolve()), path.stat()) for path in files if path.is_file()]
-    source["files"] = [[path, state.st_size, state.st_mtime_ns] for path, state in states]
+            files += list_files(folder)
+    source["files"] = _identify((path for path in files if path.is_file()), args.streaming)
     return source
+
+
+def list_files(folder: str) -> list[Path]:
+    """List the files in which datasets may find data: all files of a folder but hidden ones."""
+    paths = sorted(path for path in Path(folder).rglob("*") if path.is_file())
+    return [path for path in paths if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
+
+
+def _identify(paths: Iterable[Path], streaming: bool) -> list[list]:
+    """Return each file's path and SHA-256. Streamed files are not read before they are used: their size and times."""
+
+    def state(path: Path) -> list:
+        if not streaming:
+            return [hash_file(path)]
+        return [path.stat().st_size, path.stat().st_mtime_ns, path.stat().st_ctime_ns]  # no copy keeps the last
+
+    return [[str(path.resolve()), *state(path)] for path in paths]
+
+
+def content_cache(paths: Iterable[Path], cache_dir: str | None = None, streaming: bool = False) -> str:
+    """Return a cache of datasets for these files with their present content.
+
+    In one cache, datasets tells a changed file by its modification time alone, which `cp -p` and `rsync -a` keep.
+    """
+    return str(cache_folder(cache_dir) / f"files-{hash_options({'files': _identify(paths, streaming)})}")
 
 
 def hash_options(options: dict[str, Any]) -> str:

@@ -7,6 +7,7 @@ of token ids on the way. A position in the stream is a few numbers, at which ano
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import datasets
@@ -21,6 +22,7 @@ from ..errors import UserError, describe
 from ..loading import find_folder
 from .files import check_file, load_files, quiet_datasets
 from .loading import load_splits, take_first
+from .preparation import content_cache, list_files
 from .sampling import TokenBudgetBatchSampler
 from .texts import TEXTS_AT_ONCE
 
@@ -280,15 +282,17 @@ def load_stream(args, cache_dir: str | None = None) -> tuple[datasets.IterableDa
     train, others = None, DatasetDict()
     if name is None and "train" in files:
         file = check_file("train", files.pop("train"))
-        train = _open("json", f"`train_file` ({file})", data_files={"train": file})["train"]
+        cache = content_cache([Path(file)], cache_dir, streaming=True)  # of the columns
+        train = _open("json", f"`train_file` ({file})", data_files={"train": file}, cache_dir=cache)["train"]
         others = load_files(files, cache_dir)
     elif files or not (name or "").strip() or name.startswith("embedded:"):
         named = {f"{split}_file": file for split, file in files.items()}
         others = load_splits(name, args.dataset_config_name, cache_dir=cache_dir, **named)
         train = others.pop("train").to_iterable_dataset() if "train" in others else None
     else:
-        path, config = find_folder(name, "dataset_name") or name, args.dataset_config_name
-        splits = _open(path, f"`dataset_name` ({name})", name=config, cache_dir=cache_dir)
+        folder, config = find_folder(name, "dataset_name"), args.dataset_config_name
+        cache = cache_dir if folder is None else content_cache(list_files(folder), cache_dir, streaming=True)
+        splits = _open(folder or name, f"`dataset_name` ({name})", name=config, cache_dir=cache)
         train = splits.pop("train", None)
         for split in [split for split in limits if split in splits]:
             others[split] = _read(splits[split], limits[split], f"{split} of {name}")
