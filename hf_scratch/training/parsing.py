@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +49,9 @@ def given_arguments(args: list[str] | None = None) -> set[str]:
     """
     args = list(sys.argv[1:] if args is None else args)
     names = {word.lstrip("-").partition("=")[0] for word in args if word.startswith("--")}
-    if args and not args[0].startswith("-") and os.path.isfile(recipe := os.path.expanduser(args[0])):
-        names |= read_recipe(Path(recipe)).keys()
+    if args and not args[0].startswith("-"):
+        with suppress(ValueError):  # `parse_arguments` says what is wrong
+            names |= read_recipe(_find_recipe(args[0])).keys()
     return names
 
 
@@ -194,10 +196,15 @@ def check_processes(args: TrainingArguments) -> None:
         )
 
 
-def _read_recipe(parser: HfArgumentParser, recipe: str) -> dict[str, Any]:
+def _find_recipe(recipe: str) -> Path:
     path = Path(os.path.expanduser(recipe))
     if path.name == recipe and path.suffix in ("", ".yaml") and not path.exists():  # one of the package's
         path = next((folder / f"{path.stem}.yaml" for folder in RECIPES if folder.is_dir()), path)
+    return path
+
+
+def _read_recipe(parser: HfArgumentParser, recipe: str) -> dict[str, Any]:
+    path = _find_recipe(recipe)
     if not path.is_dir() and path.suffix not in (".yaml", ".yml", ".json"):
         parser.error(f"the recipe {recipe!r} must be a .yaml or .json file")
     if not path.exists():
