@@ -112,6 +112,8 @@ def load_checkpoint(model_class, path: str | Path, **kwargs) -> PreTrainedModel:
             f"{found!r} holds a {config.model_type!r} model, which {model_class.__name__} does not load. Translation "
             "needs an encoder-decoder (scratch_transformer), language modelling a GPT (scratch_gpt)."
         )
+    if "attn_implementation" not in kwargs:
+        refuse_hub_attention(config)
     try:
         return model_class.from_pretrained(found, **kwargs)
     except RuntimeError as error:
@@ -121,6 +123,15 @@ def load_checkpoint(model_class, path: str | Path, **kwargs) -> PreTrainedModel:
             f"The weights in {found!r} have other shapes than its config, or `config_overrides`, says: see the report "
             "above. Sizes can only be chosen for a new model."
         ) from error
+
+
+def refuse_hub_attention(config: PreTrainedConfig) -> None:
+    """Raise UserError if a loaded config names an attention function on the Hub, whose code would be run."""
+    if "/" in str(config._attn_implementation):
+        raise UserError(
+            f"The config in {config.name_or_path!r} names an attention function on the Hub, "
+            f"{str(config._attn_implementation)!r}. Remove it: its code would be run."
+        )
 
 
 def load_tokenizer(path: str | Path, **kwargs) -> PreTrainedTokenizerBase:

@@ -144,7 +144,8 @@ PRIVATE_NAMES = [
         "Read: the Auto class that `register_for_auto_class` has noted on a user's subclass.",
     ),
     PrivateName(
-        "transformers.PreTrainedConfig", "_attn_implementation", "models/layers.py models/known_modules.py",
+        "transformers.PreTrainedConfig", "_attn_implementation",
+        "models/layers.py models/known_modules.py models/base.py loading.py",
         "Read: which attention function a layer calls, as each model of transformers does.",
     ),
     # whether calling a module runs the code of its class and nothing else

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import traceback
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,9 +17,20 @@ import torch
 from conftest import FAMILIES, ROOT
 from huggingface_hub.errors import StrictDataclassError
 from safetensors.torch import load_file, save_file
-from transformers import AutoModel, AutoModelForCausalLM, AutoModelForSeq2SeqLM, PreTrainedModel
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForSeq2SeqLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+    PreTrainedModel,
+    pipeline,
+)
 
 from hf_scratch import ScratchGPTForCausalLM, ScratchTransformerForConditionalGeneration
+from hf_scratch.convert import shared
+from hf_scratch.loading import load_checkpoint
 
 AUTO = {"gpt": AutoModelForCausalLM, "transformer": AutoModelForSeq2SeqLM}
 
@@ -302,3 +314,65 @@ def test_a_step_of_two_fsdp_processes_is_that_of_one(family, two_processes):
     assert not model.lm_head.weight.equal(result["model"].lm_head.weight)
     for name, parameter in model.named_parameters():
         torch.testing.assert_close(result["weights"][name], parameter.detach(), atol=1e-5, rtol=1e-4)
+
+
+@pytest.fixture
+def fetched(monkeypatch) -> list[str]:
+    """The names of the kernels that transformers has fetched, or would have."""
+    names = []
+
+    def fetch(name, **options):
+        names.append(name)
+        raise ValueError("fetched")
+
+    monkeypatch.setattr("transformers.integrations.hub_kernels.get_kernel", fetch)
+    monkeypatch.setattr("transformers.integrations.hub_kernels.is_kernels_available", lambda: True)
+    return names
+
+
+def name_kernel(folder, key, value="some/kernel"):
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    (folder / "config.json").write_text(json.dumps(config | {key: value}), encoding="utf-8")
+
+
+@pytest.mark.parametrize("key", ["attn_implementation", "_attn_implementation"])
+@pytest.mark.parametrize("kernel", ["some/kernel", "paged|some/kernel@main:f", {"": "some/kernel"}])
+def test_a_config_cannot_choose_attention_code_on_the_hub(family, model, folder, fetched, key, kernel):
+    name_kernel(folder, key, kernel)
+    for load in (
+        type(model).from_pretrained,
+        AUTO[family].from_pretrained,
+        AutoModel.from_pretrained,
+        lambda folder: AUTO[family].from_config(AutoConfig.from_pretrained(folder)),
+        lambda folder: type(model)(copy.deepcopy(AutoConfig.from_pretrained(folder))),
+    ):
+        with pytest.raises(ValueError, match=r"some/kernel.*trust_remote_code=True") as error:
+            load(folder)
+        assert "\n" not in str(error.value)
+    with pytest.raises(ValueError, match="some/kernel"):
+        pipeline("text-generation" if family == "gpt" else "translation", model=str(folder))
+    assert not fetched
+
+
+@pytest.mark.parametrize("key", ["attn_implementation", "_attn_implementation"])
+def test_the_caller_may_choose_attention_code_on_the_hub(family, model, folder, fetched, key):
+    for kwargs in ({"attn_implementation": "other/kernel"}, {"trust_remote_code": True}):
+        name_kernel(folder, key)
+        for load in (type(model).from_pretrained, AUTO[family].from_pretrained):
+            with pytest.raises(ValueError, match="fetched"):
+                load(folder, **kwargs)
+    assert fetched == ["other/kernel"] * 2 + ["some/kernel"] * 2
+    for load in (type(model).from_pretrained, AUTO[family].from_pretrained):
+        assert load(folder, attn_implementation="eager").config._attn_implementation == "eager"
+    name_kernel(folder, key, "eager")
+    assert AUTO[family].from_pretrained(folder).config._attn_implementation == "eager"
+
+
+def test_commands_refuse_a_stock_config_that_chooses_attention_code_on_the_hub(tmp_path, fetched):
+    config = GPT2Config(n_embd=8, n_layer=1, n_head=2, vocab_size=9, bos_token_id=1, eos_token_id=2)
+    GPT2LMHeadModel(config).save_pretrained(tmp_path)
+    name_kernel(tmp_path, "attn_implementation")
+    for load in (partial(load_checkpoint, AutoModelForCausalLM), partial(shared.load, GPT2LMHeadModel)):
+        with pytest.raises(ValueError, match="some/kernel"):
+            load(tmp_path)
+    assert not fetched

@@ -12,6 +12,7 @@ from safetensors import SafetensorError
 from torch import nn
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 
+from ..loading import refuse_hub_attention
 from ..models.generation import ScratchGenerationMixin
 
 Model = TypeVar("Model", bound=PreTrainedModel)
@@ -29,12 +30,13 @@ def load(model_class: type[Model], path: str | os.PathLike) -> Model:
             initialise those at random.
     """
     try:
-        model_type = AutoConfig.from_pretrained(path).model_type
+        config = AutoConfig.from_pretrained(path)
     except (OSError, ValueError) as error:
         problem = str(error).splitlines()[0]
         raise ValueError(f"{str(path)!r} is neither a folder with a model nor a readable Hub id: {problem}") from error
-    if model_type != (wanted := _model_type(model_class)):
-        raise ValueError(f"{str(path)!r} holds a {model_type}, not a {wanted}.")
+    if config.model_type != (wanted := _model_type(model_class)):
+        raise ValueError(f"{str(path)!r} holds a {config.model_type}, not a {wanted}.")
+    refuse_hub_attention(config)
     try:
         loaded: Any = model_class.from_pretrained(path, output_loading_info=True)
         model, info = loaded  # a pair, unlike transformers' annotation

@@ -17,11 +17,11 @@ import torch
 from safetensors import SafetensorError
 from torch import nn
 from transformers import initialization as init
-from transformers.integrations import is_deepspeed_zero3_enabled
+from transformers.integrations import hub_kernels, is_deepspeed_zero3_enabled
 from transformers.modeling_utils import PreTrainedModel
 from transformers.utils import logging
 
-from .configuration_base import ScratchConfig, code_files, describe_size, remove_old_code
+from .configuration_base import HubAttention, ScratchConfig, code_files, describe_size, remove_old_code
 from .layers import SinusoidalPositionalEmbedding
 from .loss import LOSS_KWARGS, ScratchKwargs, linear_cross_entropy
 
@@ -47,6 +47,12 @@ class ScratchPreTrainedModel(PreTrainedModel):
             config.decoder_vocab_size = config.vocab_size  # users assign `config.vocab_size = len(tokenizer)`
         config.validate_architecture()  # fields may have been assigned after construction
         check_memory(config)
+        attention = config._attn_implementation
+        if isinstance(attention, HubAttention) and not hub_kernels.ALLOW_ALL_KERNELS:
+            raise ValueError(
+                f"The config of {config.name_or_path!r} names an attention function on the Hub, {str(attention)!r}. "
+                "Pass `trust_remote_code=True` to run its code, or another `attn_implementation`."
+            )
         super().__init__(config, *args, **kwargs)
 
     @torch.no_grad()
@@ -76,6 +82,8 @@ class ScratchPreTrainedModel(PreTrainedModel):
                 than tensors.
         """
         path = pretrained_model_name_or_path
+        if kwargs.get("trust_remote_code"):
+            kwargs.setdefault("allow_all_kernels", True)
         with _held_loading_report() as report:
             try:
                 loaded: Any = super().from_pretrained(path, *args, output_loading_info=True, **kwargs)

@@ -28,8 +28,20 @@ else:
     Derived = Optional
 
 
+class HubAttention(str):
+    """An attention function on the Hub that a `config.json` names, and not the caller: remote code."""
+
+
 class ScratchConfig(PreTrainedConfig):
     """A configuration that refuses fields from which no model can be built."""
+
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any], **kwargs):
+        """Read what a file holds. Code on the Hub that it names is marked, for the model to refuse."""
+        config_dict = dict(config_dict)
+        named = config_dict.pop("_attn_implementation", None) or config_dict.get("attn_implementation")
+        config_dict["attn_implementation"] = HubAttention(named) if "/" in str(named) else named
+        return super().from_dict(config_dict, **kwargs)
 
     def count_weights(self) -> int:
         """The number of weights of the model with its head: parameters and position tables."""
