@@ -21,6 +21,7 @@ from transformers import TrainerCallback, TrainingArguments
 from hf_scratch.data.loading import load_splits
 from hf_scratch.data.masking import TextSplitter
 from hf_scratch.data.pairs import PairEncoder, take_pairs
+from hf_scratch.data.preparation import describe_source
 from hf_scratch.data.streaming import POSITION, RowStream, StreamCollator, load_stream
 from hf_scratch.data.texts import PackedTextsCollator, TextPacker, pack_texts, take_texts
 from hf_scratch.errors import UserError
@@ -71,11 +72,16 @@ def split(texts, count):
 
 @pytest.mark.parametrize("source", ["file", "folder"])
 def test_a_changed_file_of_the_old_time_is_streamed_anew(tmp_path, source):
-    train = write(tmp_path / "train.jsonl", [{"text": "a cat"}])
+    train = write(tmp_path / "train.jsonl", [{"text": "cats"}])
     args = {"train_file": str(train)} if source == "file" else {"dataset_name": str(tmp_path)}
-    load_splits(**args)  # whose columns are kept in the cache
-    rewrite(train, [{"words": "cat"}])
-    rows, _ = load_stream(LanguageModelArguments(**args))
+    data_args = LanguageModelArguments(**args, streaming=True)
+    load_splits(**args)
+    load_stream(data_args)  # their columns are kept in the cache
+    before = describe_source(data_args)
+    assert describe_source(data_args) == before
+    rewrite(train, [{"words": "cat"}])  # of the same size
+    assert describe_source(data_args) != before
+    rows, _ = load_stream(data_args)
     assert list(rows) == [{"words": "cat"}]
 
 
