@@ -140,7 +140,9 @@ def test_gelu_seq2seq_with_the_decoders_residual_corrected(hyperparameters, capl
         model = from_article("gelu-seq2seq", weights, **hyperparameters)
         (warning,) = caplog.records
         assert "cross-attention" in warning.getMessage()
-        assert_same(model.model.encoder(src, attention_mask=mask).last_hidden_state, states, mask)
+        positions = torch.arange(src.shape[1])[None]  # it counts padding too, which its sum of all values reads
+        ours = model.model.encoder(src, attention_mask=mask, position_ids=positions)
+        assert_same(ours.last_hidden_state, states, mask)
         assert_same(run(model, input_ids=src, attention_mask=mask, decoder_input_ids=trg), logits)
     _, uncorrected = reference.gelu_seq2seq(weights, src, trg, mask, **hyperparameters, corrected=False)
     assert not torch.allclose(uncorrected, logits, atol=0.1)  # the warning is about something
@@ -284,7 +286,9 @@ def test_gelu_seq2seqs_own_code(hyperparameters, attention):
     src, mask = pad(draw(source, (2, 9), seed=1))
     with torch.no_grad():
         states = theirs["encoder"](src, mask[:, None, None])
-        assert_same(model.model.encoder(src, attention_mask=mask).last_hidden_state, states, mask)
+        positions = torch.arange(src.shape[1])[None]  # it counts padding too, which its sum of all values reads
+        ours = model.model.encoder(src, attention_mask=mask, position_ids=positions)
+        assert_same(ours.last_hidden_state, states, mask)
         # the decoder's self-attention, the first step of its first layer
         x = torch.randn(2, 6, hyperparameters["embed_size"])
         block, layer = theirs["decoder"].decoder_layer[0], model.model.decoder.layers[0]

@@ -50,8 +50,8 @@ def from_gpt2(model: GPT2LMHeadModel | str | os.PathLike) -> ScratchGPTForCausal
     """Convert a GPT-2 to a ScratchGPT with the same logits.
 
     `scale_attn_weights` and `scale_attn_by_inverse_layer_idx` are folded into the query projections.
-    `reorder_and_upcast_attn` only changes the rounding and is dropped. Without `position_ids`, GPT-2's `forward` counts
-    the padding on the left of a row among its positions, and ScratchGPT's does not. Both do not in `generate()`.
+    `reorder_and_upcast_attn` only changes the rounding and is dropped. Without `position_ids`, GPT-2's `forward`
+    counts the padding on the left of a row among its positions, and ScratchGPT's does not, as `generate()` of both.
 
     Args:
         model: a GPT-2 with its head, or its folder or Hub id. It is not modified.
