@@ -15,6 +15,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
+from . import cpu  # noqa: F401  plugs itself into the models
 from .models.configuration_scratch_gpt import ScratchGPTConfig
 from .models.configuration_scratch_transformer import ScratchTransformerConfig
 from .models.modeling_scratch_gpt import ScratchGPTForCausalLM, ScratchGPTModel, ScratchGPTPreTrainedModel

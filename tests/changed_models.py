@@ -1,5 +1,5 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Ways in which a user changes one model, for test_known_modules.py. patched_code.py holds those beyond one model."""
+"""Ways in which a user changes one model, for test_eligibility.py. patched_code.py holds those beyond one model."""
 
 import copy
 import types

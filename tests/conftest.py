@@ -26,7 +26,7 @@ from hf_scratch import (
     ScratchTransformerConfig,
     ScratchTransformerForConditionalGeneration,
 )
-from hf_scratch.models import decoding
+from hf_scratch.cpu.decoder import IncrementalDecoder
 from hf_scratch.tokenization import train_tokenizer
 
 ROOT = Path(__file__).parent.parent
@@ -207,13 +207,13 @@ def inputs(family) -> dict[str, torch.Tensor]:
 @pytest.fixture
 def steps(monkeypatch) -> list:
     """The shape of the tokens in each step of an IncrementalDecoder, as it runs."""
-    shapes, step = [], decoding.IncrementalDecoder.step
+    shapes, step = [], IncrementalDecoder.step
 
     def count(self, tokens):
         shapes.append(tokens.shape)
         return step(self, tokens)
 
-    monkeypatch.setattr(decoding.IncrementalDecoder, "step", count)
+    monkeypatch.setattr(IncrementalDecoder, "step", count)
     return shapes
 
 

@@ -10,7 +10,8 @@ from conftest import FAMILIES, make_gpt
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hf_scratch.models.cpu_training import apply_dropout, sdpa_training_forward
+from hf_scratch.cpu.training_kernels import sdpa_training_forward
+from hf_scratch.models.on_cpu import apply_dropout
 
 # dropout
 

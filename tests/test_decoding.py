@@ -17,7 +17,7 @@ from transformers import (
     TextStreamer,
 )
 
-from hf_scratch.models import decoding
+from hf_scratch.cpu.decoder import IncrementalDecoder
 
 
 def generate_both(model, input_ids, **kwargs) -> tuple[torch.Tensor, torch.Tensor]:
@@ -106,14 +106,14 @@ def test_a_finished_row_is_dropped(steps):
 def test_beams_share_their_source(steps):
     model, source = make_transformer(), torch.randint(3, 60, (2, 9), generator=torch.Generator().manual_seed(3))
     held = []
-    keep = decoding.IncrementalDecoder.__init__
+    keep = IncrementalDecoder.__init__
 
     def look(self, *args, **kwargs):
         keep(self, *args, **kwargs)
         held.append(self.layers[0].source[0].shape)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(decoding.IncrementalDecoder, "__init__", look)
+        patch.setattr(IncrementalDecoder, "__init__", look)
         model.generate(source, num_beams=4, max_new_tokens=3)
     assert held == [(2, 2, 9, 16)]
 

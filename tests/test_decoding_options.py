@@ -11,10 +11,9 @@ from transformers.generation import (
     LogitsProcessorList,
     MaxLengthCriteria,
     StoppingCriteriaList,
-    SuppressTokensLogitsProcessor,
 )
 
-from hf_scratch.models import beam_search, decoding, generation, kernels
+from hf_scratch.cpu import beam_search
 
 PROMPTS = torch.randint(3, 60, (3, 5), generator=torch.Generator().manual_seed(3))
 MODES = {
@@ -213,19 +212,6 @@ def test_finished_sentences_leave_the_batch_with_these_options(name, model, step
     assert fewest < 8
 
 
-def test_a_patched_processor_is_called_with_all_sentences(model, monkeypatch):
-    called = []
-
-    def count(self, input_ids, scores):
-        called.append(len(input_ids))
-        return scores
-
-    monkeypatch.setattr(SuppressTokensLogitsProcessor, "__call__", count)
-    ends = {"eos_token_id": list(range(2, 12)), "early_stopping": True}
-    model.generate(PROMPTS, num_beams=2, max_new_tokens=30, suppress_tokens=[4], **ends)
-    assert set(called) == {2 * len(PROMPTS)}
-
-
 # large vocabularies
 
 
@@ -250,133 +236,3 @@ def test_a_large_vocabulary_gives_the_outputs_of_transformers(monkeypatch, famil
         ends = {"eos_token_id": list(range(2, last_end)), "length_penalty": 0.6}
         outputs = assert_equal(shake(FAMILIES[family]()), num_beams=width, max_new_tokens=20, **EVERYTHING, **ends)
         assert outputs["sequences."].shape[0] == len(PROMPTS)
-
-
-# kernels
-
-
-@pytest.mark.parametrize("rows", [1, 2, 7, 40])
-def test_each_kernel_multiplies_as_torch_does(rows):
-    generator = torch.Generator().manual_seed(0)
-    for bias in (None, torch.randn(24, generator=generator)):
-        weight, x = torch.randn(24, 16, generator=generator), torch.randn(rows, 16, generator=generator)
-        expected = torch.nn.functional.linear(x, weight, bias)
-        for name in kernels._names(rows):
-            torch.testing.assert_close(kernels.KERNELS[name](kernels.Linear(weight, bias), rows)(x), expected)
-
-
-def test_a_shape_is_timed_once(monkeypatch):
-    monkeypatch.setattr(kernels, "_FASTEST", {})
-    calls, time = [], kernels._time
-    monkeypatch.setattr(kernels, "_time", lambda *arguments: calls.append(1) or time(*arguments))
-    linears = [kernels.Linear(torch.randn(24, 16), None), kernels.Linear(torch.randn(8, 16), None)]
-    for rows in (5, 8, 7, 9):
-        kernels.fastest_products(linears, rows)
-    assert len(calls) == 2  # up to 8 rows, and up to 16
-
-
-def test_deterministic_algorithms_are_not_chosen_by_timing(monkeypatch):
-    monkeypatch.setattr(kernels, "_time", pytest.fail)
-    torch.use_deterministic_algorithms(True)
-    try:
-        products = kernels.fastest_products([kernels.Linear(torch.randn(31, 16), None)], 3)
-    finally:
-        torch.use_deterministic_algorithms(False)
-    assert products[0].func is torch.nn.functional.linear
-
-
-# assisted generation
-
-REPEATING = torch.tensor([[5, 9, 13, 7, 5, 9, 13, 7, 5, 9]])
-
-
-def draft(family: str, name: str) -> dict:
-    if name == "prompt":
-        return {"prompt_lookup_num_tokens": 4}
-    smaller = {"num_hidden_layers": 1} if family == "gpt" else {"decoder_layers": 1}
-    return {"assistant_model": FAMILIES[family](**smaller)}
-
-
-def model_that_repeats(family: str):
-    """A model whose tokens the prompt foretells now and then: its head looks at the last token alone."""
-    model = FAMILIES[family](tie_word_embeddings=False)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.mul_(0.3)
-        embeddings = model.get_decoder().embed_tokens.weight
-        embeddings.normal_(generator=torch.Generator().manual_seed(0))
-        following = {5: 9, 9: 13, 13: 7, 7: 5}
-        order = torch.tensor([following.get(token, (token * 7 + 3) % 60) for token in range(60)])
-        model.lm_head.weight.zero_().index_add_(0, order, embeddings)
-    return model
-
-
-@pytest.mark.parametrize("options", [{}, EVERYTHING, OPTIONS["no_repeat_ngram_size"], {"do_sample": True, "top_k": 3}],
-                         ids=["tokens", "everything", "processor", "sample"])  # fmt: skip
-@pytest.mark.parametrize("drafts", ["prompt", "model"])
-@pytest.mark.parametrize(
-    "make", [lambda family: shake(FAMILIES[family]()), model_that_repeats], ids=["any", "repeats"]
-)
-@pytest.mark.parametrize("family", sorted(FAMILIES))
-def test_drafted_tokens_give_the_outputs_of_transformers(family, make, drafts, options, reads, monkeypatch):
-    model = make(family)
-    options = {"do_sample": False, "max_new_tokens": 20, "eos_token_id": [2, 31], **options}
-    if family == "transformer" and drafts == "prompt":  # a smaller encoder-decoder cannot draft after several tokens
-        options["decoder_input_ids"] = REPEATING
-    torch.manual_seed(0)
-    outputs = []
-    for can_verify in (generation.can_verify, lambda *_: False):
-        monkeypatch.setattr(generation, "can_verify", can_verify)
-        torch.manual_seed(0)
-        outputs.append(flatten(model.generate(REPEATING, **options, **draft(family, drafts))))
-        assert bool(reads) == (len(outputs) == 1 and not options["do_sample"])
-        reads.clear()
-    assert outputs[0].keys() == outputs[1].keys()
-    for name, tensor in outputs[1].items():
-        torch.testing.assert_close(outputs[0][name], tensor, msg=lambda text, name=name: f"{name}: {text}")
-
-
-@pytest.fixture
-def reads(monkeypatch) -> list:
-    """The shape of the tokens that an IncrementalDecoder reads at once."""
-    shapes, read = [], decoding.IncrementalDecoder.read
-
-    def count(self, tokens):
-        shapes.append(tokens.shape)
-        return read(self, tokens)
-
-    monkeypatch.setattr(decoding.IncrementalDecoder, "read", count)
-    return shapes
-
-
-@pytest.mark.parametrize("family", sorted(FAMILIES))
-def test_right_drafts_are_read_at_once(family, reads):
-    model = model_that_repeats(family)
-    options = {"max_new_tokens": 20, "do_sample": False, "eos_token_id": None, "prompt_lookup_num_tokens": 4}
-    model.generate(REPEATING, **options, **({"decoder_input_ids": REPEATING} if family == "transformer" else {}))
-    assert len(reads) < 10
-    assert max(shape[1] for shape in reads) == 5
-
-
-@pytest.mark.parametrize("family", sorted(FAMILIES))
-def test_several_tokens_read_at_once_are_those_read_one_by_one(family):
-    model, tokens = FAMILIES[family](), torch.tensor([[8, 9, 10, 11, 12]])
-    padded = torch.tensor([[0, 1, 1]])
-    together, apart = (start_decoder(model, padded) for _ in range(2))
-    expected = torch.stack([apart.step(token[None, None])[0, 0] for token in tokens[0]])
-    torch.testing.assert_close(together.read(tokens[:, :3])[0], expected[:3])
-    together.forget(2)
-    torch.testing.assert_close(together.read(tokens[:, 1:])[0], expected[1:])
-    torch.testing.assert_close(together.step(tokens[:, :1]), apart.step(tokens[:, :1]))
-
-
-def start_decoder(model, mask: torch.Tensor) -> decoding.IncrementalDecoder:
-    source = torch.tensor([[5, 6, 7]])
-    with torch.no_grad():
-        if model.config.is_encoder_decoder:
-            inputs = {"input_ids": source, "attention_mask": mask, "decoder_input_ids": source[:, :1]}
-            prompt_mask, source_mask = torch.ones(1, 1, dtype=torch.long), mask
-        else:
-            inputs, prompt_mask, source_mask = {"input_ids": source, "attention_mask": mask}, mask, None
-        cache = model(**inputs, use_cache=True).cache
-    return decoding.IncrementalDecoder(model, cache, prompt_mask.sum(-1), prompt_mask, source_mask, 1, 1, 12)

@@ -16,7 +16,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils.deprecation import deprecate_kwarg
 
-from .cpu_training import apply_dropout, sdpa_training_forward
+from .on_cpu import ON_CPU, apply_dropout
 
 # callers that know the name of transformers 5.23 and older get a FutureWarning, as from transformers' own models
 rename_cache = deprecate_kwarg("past_key_values", "5.40.0", new_name="cache", raise_if_both_names=True)
@@ -121,7 +121,7 @@ class MultiHeadAttention(nn.Module):
         )
         # the identity check keeps a user's own function that is registered as "sdpa"
         if self.training and query.device.type == "cpu" and attention_interface is sdpa_attention_forward:
-            attention_interface = sdpa_training_forward
+            attention_interface = ON_CPU.get("attention", attention_interface)
         context, weights = attention_interface(
             self,
             query,

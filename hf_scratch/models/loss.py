@@ -1,20 +1,17 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 """The cross-entropy of a linear head without all of its logits, which are a training step's largest tensor."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
+from torch.nn.modules import module as torch_module
 from transformers.utils import TransformersKwargs
 from transformers.utils.import_utils import is_torchdynamo_compiling
 
-from .cpu_training import refuse_second_derivative
 from .inputs import is_in_torch_func, is_transformed
-from .unmodified import are_dense, are_unmodified, is_sharded, remember
-
-remember(nn.Linear)
 
 
 class ScratchKwargs(TransformersKwargs, total=False):
@@ -107,14 +104,15 @@ def linear_cross_entropy(
     teachers = [Teacher(each, head) for each, (_, head) in zip(taught, teachers, strict=True)]
     arguments = (labels, label_smoothing, num_items, r_drop_alpha, teachers, distillation_alpha)
     linear: Any = lm_head
-    if is_sharded(lm_head, nn.Linear) and not is_torchdynamo_compiling():
+    is_sharded = [base.__name__ for base in type(lm_head).__bases__] == ["FSDPModule", "Linear"]
+    if is_sharded and "forward" not in vars(lm_head) and not is_torchdynamo_compiling():
         # FSDP2 gathers the weights before a call of the module, and shards their gradients after its backward pass
         linear.forward = partial(_compute, partial(nn.Linear.forward, linear), linear, *arguments)
         try:
             return lm_head(hidden_states)
         finally:
             del linear.forward
-    is_known = type(lm_head) is nn.Linear and are_unmodified([lm_head])
+    is_known = type(lm_head) is nn.Linear and runs_own_code(lm_head)
     return _compute(lm_head, linear if is_known else None, *arguments, hidden_states)
 
 
@@ -262,3 +260,55 @@ class _LinearCrossEntropy(torch.autograd.Function):
             ),
             *[None] * 7,
         )
+
+
+def refuse_second_derivative(what: str, mend: str) -> None:
+    """Raise RuntimeError in a backward pass with `create_graph=True`, whose second derivative would be wrong."""
+    if torch.is_grad_enabled():
+        raise RuntimeError(f"{what} cannot be differentiated twice (`create_graph=True`): {mend}.")
+
+
+# transformers leaves hooks of these files on a model that recorded outputs or checkpointed gradients; they are idle
+IDLE_HOOKS = ("transformers.utils.output_capturing", "transformers.modeling_utils")
+
+
+def runs_own_code(module: nn.Module) -> bool:
+    """Whether calling the module runs its class's code and nothing else: no hook, and no method or weight replaced."""
+    hooks = (*module._forward_hooks.values(), *torch_module._global_forward_hooks.values())
+    others = (module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks,
+              torch_module._global_forward_pre_hooks, torch_module._global_backward_hooks,
+              torch_module._global_backward_pre_hooks)  # fmt: skip
+    return (
+        not any(others)
+        and all(getattr(hook, "__module__", None) in IDLE_HOOKS for hook in hooks)
+        and module._compiled_call_impl is None
+        and not any(_is_replaced(module, name, value) for name, value in vars(module).items())
+    )
+
+
+def _is_replaced(module: nn.Module, name: str, value: object) -> bool:
+    method = getattr(type(module), name, None)
+    is_method = callable(method) and name != "generate"  # a wrapper of `generate` changes nothing within
+    return name in ("weight", "bias", "_reorder_cache") or (
+        is_method and getattr(value, "__func__", None) is not method
+    )
+
+
+def are_dense(modules: Iterable[nn.Module], device: torch.device, dtype: torch.dtype | None = None) -> bool:
+    """Whether the modules' own weights are dense tensors, not shards, quantised or sparse.
+
+    Args:
+        modules: their children are not included.
+        device: the device that all weights must be on.
+        dtype: the dtype that all weights must have. Default: any floating-point dtype.
+    """
+    return all(
+        type(tensor) in (nn.Parameter, torch.Tensor)
+        and tensor.layout == torch.strided
+        and tensor.device == device
+        and tensor.is_floating_point()
+        and dtype in (None, tensor.dtype)
+        for module in modules
+        for tensor in (*module._parameters.values(), *module._buffers.values())
+        if tensor is not None
+    )

@@ -21,11 +21,11 @@ from transformers.utils.output_capturing import capture_outputs
 
 from .base import ScratchPreTrainedModel
 from .configuration_scratch_gpt import ScratchGPTConfig
-from .cpu_training import apply_dropout
 from .generation import ScratchGenerationMixin
 from .inputs import check_inputs, check_kwargs, make_position_ids, shift_left, slice_logits_to_keep
 from .layers import FeedForward, MultiHeadAttention, ResidualLayer, make_position_embedding, rename_cache
 from .loss import ScratchKwargs
+from .on_cpu import apply_dropout
 
 
 class ScratchGPTLayer(ResidualLayer):
@@ -160,7 +160,6 @@ class ScratchGPTModel(ScratchGPTPreTrainedModel):
 class ScratchGPTForCausalLM(ScratchGPTPreTrainedModel, ScratchGenerationMixin):
     """ScratchGPT with a head that predicts the next token."""
 
-    decoded_classes = (ScratchGPTModel, ScratchGPTLayer)
     _tied_weights_keys = {"lm_head.weight": "model.embed_tokens.weight"}
     _tp_plan = {"lm_head": "colwise_gather_output"}
     # transformers' own plans hold lists, unlike its annotation

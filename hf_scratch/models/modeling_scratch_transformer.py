@@ -27,11 +27,11 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .base import ScratchPreTrainedModel
 from .configuration_scratch_transformer import ScratchTransformerConfig
-from .cpu_training import apply_dropout
 from .generation import ScratchGenerationMixin
 from .inputs import check_inputs, check_kwargs, make_position_ids, shift_right, slice_logits_to_keep
 from .layers import FeedForward, MultiHeadAttention, ResidualLayer, make_position_embedding, rename_cache
 from .loss import ScratchKwargs
+from .on_cpu import apply_dropout
 
 
 class ScratchTransformerEncoderLayer(ResidualLayer):
@@ -356,7 +356,6 @@ class ScratchTransformerModel(ScratchTransformerPreTrainedModel):
 class ScratchTransformerForConditionalGeneration(ScratchTransformerPreTrainedModel, ScratchGenerationMixin):
     """ScratchTransformer with a head over the target vocabulary: translation."""
 
-    decoded_classes = (ScratchTransformerModel, ScratchTransformerDecoder, ScratchTransformerDecoderLayer)
     _tp_plan = {"lm_head": "colwise_gather_output"}
     _fsdp_plan = {"lm_head": "keep_full_weight"}
 

@@ -42,6 +42,7 @@ from generation_cases import (
     import_time,
     load_time,
 )
+from hf_scratch.models.kernels import describe_kernels
 from machine import read_machine
 from plots import plot_growth, plot_ratios
 from tables import RESULTS, describe_machine, file_name, format_growth, format_rows, update_readmes
@@ -69,7 +70,6 @@ from training_cases import (
 )
 
 from hf_scratch.errors import UserError, command, preparation
-from hf_scratch.models.kernels import describe_kernels
 from hf_scratch.training.parsing import parse_arguments
 
 

@@ -7,7 +7,8 @@ import torch
 from torch import nn
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from .inputs import is_transformed
+from ..models.inputs import is_transformed
+from ..models.loss import refuse_second_derivative
 
 LEVELS = 2**16  # dropout probabilities are rounded to multiples of 1 / LEVELS
 
@@ -40,19 +41,11 @@ class _Dropout(torch.autograd.Function):
         return (gradient * kept).mul_(ctx.scale), None
 
 
-def apply_dropout(hidden_states: torch.Tensor, p: float, training: bool) -> torch.Tensor:
-    """Zero each element with probability `p` (rounded to 1/65,536 on a CPU) and scale the others by 1 / (1 - p)."""
-    if not training or p == 0.0:
-        return hidden_states
-    if hidden_states.device.type != "cpu" or round(p * LEVELS) == LEVELS or is_transformed(hidden_states):
+def dropout(hidden_states: torch.Tensor, p: float) -> torch.Tensor:
+    """torch's dropout in training, with `p` rounded to 1 / LEVELS."""
+    if round(p * LEVELS) == LEVELS or is_transformed(hidden_states):
         return nn.functional.dropout(hidden_states, p)
     return _Dropout.apply(hidden_states, p)
-
-
-def refuse_second_derivative(what: str, mend: str) -> None:
-    """Raise RuntimeError in a backward pass with `create_graph=True`, whose second derivative would be wrong."""
-    if torch.is_grad_enabled():
-        raise RuntimeError(f"{what} cannot be differentiated twice (`create_graph=True`): {mend}.")
 
 
 class DropoutAttention(torch.autograd.Function):

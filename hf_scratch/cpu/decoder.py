@@ -3,20 +3,18 @@
 
 `IncrementalDecoder` computes the same as the models' `forward`, with less work. One product gives queries, keys and
 values. Keys and values are written into buffers that are never copied. The beams of a sentence share one copy of its
-prompt and of its source. The kernels and the number of threads are found by timing.
+prompt and of its source.
 """
 
-from collections.abc import Iterator
-from itertools import chain
+from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import nn
 from transformers.cache_utils import Cache, EncoderDecoderCache
 
-from .base import ScratchPreTrainedModel
-from .kernels import Linear, Product, fastest_products
-from .layers import MultiHeadAttention, ResidualLayer, cached_states, eager_attention_forward
-from .threads import DecodingThreads
+from ..models.base import ScratchPreTrainedModel
+from ..models.layers import MultiHeadAttention, ResidualLayer, cached_states, eager_attention_forward
 
 
 class IncrementalDecoder:
@@ -26,7 +24,7 @@ class IncrementalDecoder:
     each beam has a row of its own, as in transformers' loop. See `beams_per_row`.
 
     Args:
-        model: a model with a head, for which `can_decode_incrementally` is true.
+        model: a model with a head, for which `can_decode` is true.
         cache: the cache that the model's `forward` filled with the prompt, (rows, heads, length, head_dim).
         position: the position of the next token, (rows,).
         prompt_mask: (rows, prompt length), 0 on padding.
@@ -49,11 +47,7 @@ class IncrementalDecoder:
     ):
         self.config, self.is_encoder_decoder = model.config, model.config.is_encoder_decoder
         self.stack = model.model.decoder if self.is_encoder_decoder else model.model
-        linears = [*chain(*(_linears(layer) for layer in self.stack.layers)), _join(model.lm_head)]
         rows = width * len(position)
-        self.threads = DecodingThreads(sum(linear.weight.numel() for linear in linears), rows)
-        with self.threads:
-            products = iter(fastest_products(linears, rows))
         self.num_beams, self.width, self.position = num_beams, width, position
         self.prompt_length = prompt_mask.shape[1]
         self.length = self.prompt_length  # slots in use: those of the prompt, then one per shared beam and step
@@ -67,8 +61,8 @@ class IncrementalDecoder:
         self.layers = []
         for i, layer in enumerate(self.stack.layers):
             cross = () if source is None else cached_states(source, i)
-            self.layers.append(_Layer(layer, *cached_states(prompt, i), cross, slots, products, is_eager))
-        self.norm, self.lm_head = _norm(self.stack.norm), next(products)
+            self.layers.append(_Layer(layer, *cached_states(prompt, i), cross, slots, rows, is_eager))
+        self.norm, self.lm_head = _norm(self.stack.norm), _product(rows, model.lm_head)
         # masks are added to the scores, (batch, 1, width or 1, slots or source length): 0 where a beam may attend,
         # elsewhere what the attention function sets there. It decides what a query without any key gets.
         empty = model.lm_head.weight.new_empty(0)
@@ -93,26 +87,7 @@ class IncrementalDecoder:
         self.position = self.position + 1
         return logits.view(*tokens.shape, -1)
 
-    @torch.inference_mode()
-    def read(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Read several tokens in a row (rows, count), with one beam; return the logits (rows, count, vocabulary)."""
-        count, mask = tokens.shape[1], self.mask
-        end = self.length + count
-        seen = self.never.new_zeros(len(tokens), 1, 1, end) if mask is None else mask[..., :end]
-        self.width, self.mask = count, seen.repeat(1, 1, count, 1)
-        later = torch.ones(count, count, dtype=torch.bool).triu(1)
-        self.mask[..., self.length :].masked_fill_(later, float(self.never))
-        logits = self._read(tokens, self.position[:, None] + torch.arange(count)).view(*tokens.shape, -1)
-        self.width, self.mask = 1, mask
-        self.position = self.position + count
-        return logits
-
-    def forget(self, count: int) -> None:
-        """Undo the reading of the last `count` tokens, with one beam."""
-        self.length, self.position = self.length - count, self.position - count
-
     def _read(self, tokens: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        self.threads.tick(tokens.numel())
         stack = self.stack
         self.length += self.width
         position = nn.functional.embedding(positions, stack.embed_positions.weight)
@@ -124,7 +99,7 @@ class IncrementalDecoder:
                 x = x + sublayer(norm(x), self) if layer.norm_first else norm(x + sublayer(x, self))
         return self.lm_head(self.norm(x))
 
-    def branch(self, parents: torch.Tensor) -> None:
+    def reorder_beams(self, parents: torch.Tensor) -> None:
         """Give each beam the ancestors of the beam `parents` (batch, num_beams), an index within the row."""
         if self.width < self.num_beams:
             rows = parents + torch.arange(len(parents))[:, None] * self.num_beams
@@ -134,7 +109,7 @@ class IncrementalDecoder:
             used = self.mask[..., : self.length]
             used.copy_(used.gather(2, parents[:, None, :, None].expand_as(used)))
 
-    def fill(self, cache: Cache) -> None:
+    def export_cache(self, cache: Cache) -> None:
         """Write what was read into an empty cache as `forward` does: (batch * num_beams, heads, length, head_dim)."""
         slots = torch.arange(self.length).expand(len(self.position), 1, -1)
         if self.mask is not None and self.width > 1:
@@ -154,7 +129,7 @@ class IncrementalDecoder:
             else:
                 cache.update(keys, values, i)
 
-    def keep(self, rows: torch.Tensor) -> None:
+    def keep_rows(self, rows: torch.Tensor) -> None:
         """Drop all prompts of the batch except those with the indices `rows`."""
         copies = self.num_beams // self.width
         rows = (rows[:, None] * copies + torch.arange(copies)).flatten()
@@ -184,16 +159,16 @@ class _Layer:
         values: torch.Tensor,
         source: tuple[torch.Tensor, ...],
         slots: int,
-        products: Iterator[Product],
+        rows: int,
         is_eager: bool,
     ):
         self.norm_first, self.heads = layer.norm_first, keys.shape[1]
-        self.attention = _attention(layer.self_attn, is_eager)
-        self.qkv, self.output = next(products), next(products)
-        if source:
-            self.cross_query, self.cross_output = next(products), next(products)
-        self.fc1, self.activation = next(products), layer.feed_forward.activation.forward
-        self.fc2 = next(products)
+        attention, feed_forward = layer.self_attn, layer.feed_forward
+        self.attention = _attention(attention, is_eager)
+        self.qkv = _product(rows, attention.q_proj, attention.k_proj, attention.v_proj)
+        self.output = _product(rows, attention.o_proj)
+        self.fc1, self.fc2 = _product(rows, feed_forward.fc1), _product(rows, feed_forward.fc2)
+        self.activation = feed_forward.activation.forward
         self.sublayers = [
             (self.attend, _norm(layer.self_attn_norm)),
             (self.feed_forward, _norm(layer.feed_forward_norm)),
@@ -201,6 +176,8 @@ class _Layer:
         self.source = source
         if source:
             self.cross_attention = _attention(layer.cross_attn, is_eager)
+            self.cross_query = _product(rows, layer.cross_attn.q_proj)
+            self.cross_output = _product(rows, layer.cross_attn.o_proj)
             self.sublayers.insert(1, (self.attend_to_source, _norm(layer.cross_attn_norm)))
         self.memory = _buffer(torch.stack((keys, values)), keys.shape[2], slots)
 
@@ -225,21 +202,16 @@ class _Layer:
         self.memory = _buffer(self.memory[:, rows, :, :length], length, self.memory.shape[3])
 
 
-def _linears(layer: ResidualLayer) -> list[Linear]:
-    """A layer's weights in the order of their use."""
-    attention, feed_forward = layer.self_attn, layer.feed_forward
-    linears = [_join(attention.q_proj, attention.k_proj, attention.v_proj), _join(attention.o_proj)]
-    if hasattr(layer, "cross_attn"):
-        linears += [_join(layer.cross_attn.q_proj), _join(layer.cross_attn.o_proj)]
-    return [*linears, _join(feed_forward.fc1), _join(feed_forward.fc2)]
-
-
-def _join(*layers: nn.Linear) -> Linear:
-    weight, bias = layers[0].weight, layers[0].bias
-    if len(layers) > 1:
-        weight = torch.cat([layer.weight for layer in layers])
-        bias = None if bias is None else torch.cat([layer.bias for layer in layers])
-    return Linear(weight, bias)
+def _product(rows: int, *linears: nn.Linear) -> Callable[[torch.Tensor], torch.Tensor]:
+    """`nn.functional.linear` by the joined weights. In float32, MKL reads them faster transposed for a single row."""
+    weight, bias = linears[0].weight, linears[0].bias
+    if len(linears) > 1:
+        weight = torch.cat([linear.weight for linear in linears])
+        bias = None if bias is None else torch.cat([linear.bias for linear in linears])
+    if rows > 1 or weight.dtype != torch.float32:
+        return partial(nn.functional.linear, weight=weight, bias=bias)
+    transposed = weight.t().contiguous()
+    return partial(torch.mm, mat2=transposed) if bias is None else partial(torch.addmm, bias, mat2=transposed)
 
 
 def _attention(module: MultiHeadAttention, is_eager: bool):

@@ -23,9 +23,8 @@ from transformers.generation import (
     TemperatureLogitsWarper,
 )
 
-from .decoding import IncrementalDecoder
-from .inputs import check_inputs
-from .unmodified import is_original, remember
+from ..models.inputs import check_inputs
+from .decoder import IncrementalDecoder
 
 # processors that treat each beam alone and forbid few tokens; with any other, finished sentences stay in the batch
 BY_BEAM = {
@@ -40,7 +39,6 @@ BY_BEAM = {
     SuppressTokensLogitsProcessor,
     TemperatureLogitsWarper,
 }
-remember(*BY_BEAM, EosTokenCriteria, MaxLengthCriteria, also={"__call__"})
 LARGE, BLOCKS = 4096, 128  # vocabularies from this size on are searched by blocks
 IMPOSSIBLE = -1e9  # added to the score of what must not be chosen
 
@@ -54,14 +52,14 @@ class Hypotheses(NamedTuple):
     ended: torch.Tensor  # (batch, beams), False for a text that only fills a place
     origins: torch.Tensor  # (batch, beams, new tokens), the beam that each token was chosen from; 0 wide: not recorded
 
-    def take(self, beams: torch.Tensor) -> "Hypotheses":
+    def select_beams(self, beams: torch.Tensor) -> "Hypotheses":
         """The beams with the indices `beams` (batch, n) of their rows."""
-        return Hypotheses(*(_take(values, beams) for values in self))
+        return Hypotheses(*(_select(values, beams) for values in self))
 
-    def of(self, rows: torch.Tensor) -> "Hypotheses":
+    def select_rows(self, rows: torch.Tensor) -> "Hypotheses":
         return Hypotheses(*(values[rows] for values in self))
 
-    def put(self, rows: torch.Tensor, others: "Hypotheses") -> None:
+    def write_rows(self, rows: torch.Tensor, others: "Hypotheses") -> None:
         for values, new in zip(self, others, strict=True):
             values[rows] = new
 
@@ -71,7 +69,7 @@ class Hypotheses(NamedTuple):
     def append(self, parents: torch.Tensor, tokens: torch.Tensor, scores: torch.Tensor, first: int) -> "Hypotheses":
         """The beams `parents` (batch, n), each with one more token; `first` is the prompts' length."""
         rows = torch.arange(len(parents), device=parents.device)[:, None]
-        grown = self.take(parents)
+        grown = self.select_beams(parents)
         position = int(self.lengths[0, 0])
         grown.sequences[..., position] = tokens
         if grown.origins.shape[-1]:
@@ -113,7 +111,7 @@ def beam_search(
     pad, eos = generation_config._pad_token_tensor, generation_config._eos_token_tensor
     calls_criteria = not all(_is_usual(criterion, generation_config) for criterion in stopping_criteria)
     drops = not (generation_config.do_sample or returns_all or calls_criteria) and all(
-        type(processor) in BY_BEAM and is_original(type(processor)) for processor in logits_processor
+        type(processor) in BY_BEAM for processor in logits_processor
     )
     # enough candidates that `num_beams` of them continue even if all better ones end
     num_candidates = max(2, 1 + (0 if eos is None else len(eos))) * num_beams
@@ -179,16 +177,16 @@ def beam_search(
             for forbidden in (finished.ended.all(1, keepdim=True) & (early_stopping is True), ~is_open[:, None], ~new):
                 new_scores = new_scores + forbidden.float() * IMPOSSIBLE
             finished = finished.join(candidates.scored(new_scores, new))
-            finished = finished.take(finished.scores.topk(num_beams)[1])
+            finished = finished.select_beams(finished.scores.topk(num_beams)[1])
 
         running_scores, order = (scores + ends.float() * IMPOSSIBLE).topk(num_beams)
         parents, tokens = parents.gather(1, order), tokens.gather(1, order)
         if candidates is None:
             running = running.append(parents, tokens, running_scores, length)
         else:  # a criterion of the user may have changed them
-            running = candidates.take(order).scored(running_scores, running.ended)
+            running = candidates.select_beams(order).scored(running_scores, running.ended)
             tokens = running.sequences[..., current]
-        decoder.branch(parents)
+        decoder.reorder_beams(parents)
         # a sentence is done once no running beam can still beat its worst finished one
         longest = max_length if early_stopping == "never" and penalty > 0 else current + 1
         possible = running_scores[:, :1] / (longest - length) ** penalty
@@ -198,17 +196,17 @@ def beam_search(
         if not is_open.any() or is_full.all() or ends.all():
             break
         if drops and 4 * (done := is_full | ~is_open).sum() >= len(done):
-            results.put(rows[done], finished.of(done))
+            results.write_rows(rows[done], finished.select_rows(done))
             kept = (~done).nonzero()[:, 0]
-            rows, running, finished, tokens = rows[kept], running.of(kept), finished.of(kept), tokens[kept]
-            is_open = is_open[kept]
+            rows, tokens, is_open = rows[kept], tokens[kept], is_open[kept]
+            running, finished = running.select_rows(kept), finished.select_rows(kept)
             if not len(rows):
                 break
-            decoder.keep(kept)
+            decoder.keep_rows(kept)
         if processes:
             check_inputs(decoder.config, tokens, None, logits.shape[-1])
         logits = decoder.step(tokens)
-    results.put(rows, finished)
+    results.write_rows(rows, finished)
     results = Hypotheses(*(values[:, : generation_config.num_return_sequences].flatten(0, 1) for values in results))
     longest = int(results.lengths.max())
     outputs = {"sequences": results.sequences[:, :longest], "scores": kept_scores, "logits": kept_logits}
@@ -219,8 +217,6 @@ def beam_search(
 
 def _is_usual(criterion: StoppingCriteria, generation_config: GenerationConfig) -> bool:
     """Whether the search ends texts as this criterion does, without calling it."""
-    if not is_original(type(criterion)):
-        return False
     if type(criterion) is MaxLengthCriteria:
         return criterion.max_length == generation_config.max_length
     eos = generation_config._eos_token_tensor
@@ -244,7 +240,7 @@ def _largest_sums(scores: torch.Tensor, sums: torch.Tensor, count: int) -> tuple
     return largest, places.gather(1, order)
 
 
-def _take(values: torch.Tensor, beams: torch.Tensor) -> torch.Tensor:
+def _select(values: torch.Tensor, beams: torch.Tensor) -> torch.Tensor:
     if values.ndim > 2:
         beams = beams[..., None].expand(-1, -1, values.shape[-1])
     return values.gather(1, beams)

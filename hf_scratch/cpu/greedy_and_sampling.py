@@ -16,13 +16,11 @@ from transformers.generation import (
     StoppingCriteriaList,
 )
 
-from .decoding import IncrementalDecoder
-from .inputs import check_inputs
-from .unmodified import is_original, remember
+from ..models.inputs import check_inputs
+from .decoder import IncrementalDecoder
 
 # the criteria that this loop applies without calling them
 CRITERIA = (EosTokenCriteria, MaxLengthCriteria)
-remember(*CRITERIA, also={"__call__"})
 
 
 def sample(
@@ -52,7 +50,7 @@ def sample(
     returns_all = generation_config.return_dict_in_generate
     kept_scores = () if returns_all and generation_config.output_scores else None
     kept_logits = () if returns_all and generation_config.output_logits else None
-    known = [c for c in stopping_criteria if type(c) in CRITERIA and is_original(type(c))]
+    known = [c for c in stopping_criteria if type(c) in CRITERIA]
     ends = [criterion.eos_token_id for criterion in known if type(criterion) is EosTokenCriteria]
     limit = longest_length(stopping_criteria)
     vocab_size, pad_token_id = logits.shape[-1], generation_config._pad_token_tensor
@@ -93,7 +91,7 @@ def sample(
             break
         if drops and 4 * unfinished.sum() < 3 * len(rows):  # a quarter has ended: copying the others pays off
             kept = unfinished[rows].nonzero()[:, 0]
-            decoder.keep(kept)
+            decoder.keep_rows(kept)
             rows = rows[kept]
         tokens = input_ids[:, -1:]  # a stopping criterion may have changed them in place
         if may_leave_vocabulary:
@@ -111,6 +109,6 @@ def sample(
 def longest_length(stopping_criteria: StoppingCriteriaList) -> float:
     """The length at which a criterion known to `sample` ends all texts; infinity: there is none."""
     return min(
-        (c.max_length for c in stopping_criteria if type(c) is MaxLengthCriteria and is_original(type(c))),
+        (c.max_length for c in stopping_criteria if type(c) is MaxLengthCriteria),
         default=math.inf,
     )

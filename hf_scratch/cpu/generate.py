@@ -1,0 +1,158 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""The decoding loop that `generate()` of our models runs on a CPU, as a `custom_generate` of transformers."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from transformers.generation import (
+    BaseStreamer,
+    GenerateBeamDecoderOnlyOutput,
+    GenerateBeamEncoderDecoderOutput,
+    GenerateDecoderOnlyOutput,
+    GenerateEncoderDecoderOutput,
+    GenerationConfig,
+    LogitsProcessorList,
+    StoppingCriteriaList,
+)
+from transformers.utils import ModelOutput
+from transformers.utils.import_utils import is_torchdynamo_compiling
+
+from ..models.generation import ScratchGenerationMixin
+from .beam_search import beam_search
+from .decoder import IncrementalDecoder, beams_per_row
+from .eligibility import can_decode, is_dynamic
+from .greedy_and_sampling import longest_length, sample
+
+OUTPUTS = {  # (is it an encoder-decoder, has it beams): the class of the output
+    (False, False): GenerateDecoderOnlyOutput,
+    (False, True): GenerateBeamDecoderOnlyOutput,
+    (True, False): GenerateEncoderDecoderOutput,
+    (True, True): GenerateBeamEncoderDecoderOutput,
+}
+# `generate()` does not hand these to a `custom_generate`, or drafts tokens in its own loop
+LEFT_TO_TRANSFORMERS = {
+    "assistant_model", "assistant_early_exit", "assistant_tokenizer", "cache_implementation", "custom_generate",
+    "prompt_lookup_num_tokens", "stop_strings", "synced_gpus", "token_healing", "tokenizer",
+}  # fmt: skip
+# what the loop reads of the prepared arguments of `forward`
+ARGUMENTS = {"attention_mask", "position_ids", "cache", "use_cache", "encoder_outputs", "logits_to_keep"}
+
+
+def choose_loop(model: ScratchGenerationMixin, options: dict[str, Any]) -> Callable | None:
+    """The loop for a call of `generate()` with these arguments and entries of its configs; None: transformers'."""
+    streamer, num_beams = options.get("streamer"), options.get("num_beams", 1)
+    if any(options.get(name) for name in LEFT_TO_TRANSFORMERS) or (streamer is not None and num_beams > 1):
+        return None
+    if not can_decode(model):
+        return None
+
+    def loop(
+        model: Any,
+        input_ids: torch.Tensor,
+        logits_processor: LogitsProcessorList,
+        stopping_criteria: StoppingCriteriaList,
+        generation_config: GenerationConfig,
+        **model_kwargs,
+    ) -> torch.Tensor | ModelOutput:
+        arguments = (input_ids, logits_processor, stopping_criteria, generation_config)
+        outputs = decode(model, *arguments, streamer, **model_kwargs)
+        if outputs is not None:
+            return outputs
+        if generation_config.num_beams > 1:
+            return model._beam_search(*arguments, **model_kwargs)
+        return model._sample(*arguments, streamer=streamer, **model_kwargs)
+
+    return loop
+
+
+def decode(
+    model: ScratchGenerationMixin,
+    input_ids: torch.Tensor,
+    logits_processor: LogitsProcessorList,
+    stopping_criteria: StoppingCriteriaList,
+    generation_config: GenerationConfig,
+    streamer: BaseStreamer | None,
+    **model_kwargs,
+) -> torch.Tensor | ModelOutput | None:
+    """What transformers' loop returns for the same arguments; None: this call needs that loop."""
+    lists, num_beams = (logits_processor, stopping_criteria), int(generation_config.num_beams)
+    if not _serves(model, input_ids, lists, generation_config, model_kwargs):
+        return None
+    started = start(model, input_ids, generation_config.max_length, num_beams, **model_kwargs)
+    if started is None:
+        return None
+    decoder, logits = started
+    if num_beams > 1:
+        outputs = beam_search(decoder, logits, input_ids[::num_beams], *lists, generation_config)
+    else:
+        outputs = sample(decoder, logits, input_ids, *lists, generation_config, streamer)
+    if outputs is None:
+        return None
+    if not generation_config.return_dict_in_generate:
+        return outputs["sequences"]
+    decoder.export_cache(model_kwargs["cache"])
+    return OUTPUTS[model.config.is_encoder_decoder, num_beams > 1](**outputs, cache=model_kwargs["cache"])
+
+
+def _serves(
+    model: ScratchGenerationMixin,
+    input_ids: torch.Tensor,
+    lists: tuple[LogitsProcessorList, StoppingCriteriaList],
+    config: GenerationConfig,
+    model_kwargs: dict[str, Any],
+) -> bool:
+    cache, known = model_kwargs.get("cache"), set(ARGUMENTS)
+    if config.max_length <= model.config.max_position_embeddings + 1:
+        known.add("window")  # this length never reaches the window's edge
+    records = config.output_attentions or config.output_hidden_states
+    return (
+        known.issuperset(model_kwargs)
+        and input_ids.device.type == "cpu"
+        and input_ids.numel() > 0
+        and config.use_cache
+        and config.prefill_chunk_size is None
+        and not (config.return_dict_in_generate and records)
+        and not (config.is_assistant or config.low_memory)
+        and is_dynamic(cache)
+        and not getattr(cache, "_is_user_defined", False)
+        and [type(each) for each in lists] == [LogitsProcessorList, StoppingCriteriaList]
+        and longest_length(lists[1]) <= config.max_length
+        and not (torch.is_grad_enabled() or torch.is_autocast_enabled("cpu") or is_torchdynamo_compiling())
+    )
+
+
+def start(
+    model: ScratchGenerationMixin, input_ids: torch.Tensor, max_length: int, num_beams: int, **model_kwargs
+) -> tuple[IncrementalDecoder, torch.Tensor] | None:
+    """A decoder that has read the prompts, and the next logits (batch, vocabulary); None: a mask of another shape."""
+    width = beams_per_row(model.lm_head.weight.dtype, num_beams)
+    mask, prompts = model_kwargs.get("attention_mask"), input_ids[::width]
+    mask = None if mask is None else mask[::width]
+    prompt_mask, source_mask, inputs = torch.ones_like(prompts), None, {"attention_mask": mask}
+    if model.config.is_encoder_decoder:
+        states = model_kwargs["encoder_outputs"][0][::width]
+        inputs |= {"decoder_input_ids": prompts, "encoder_outputs": (states,)}
+        source_mask = states.new_ones(states.shape[:2]) if mask is None else mask
+        position = prompt_mask.sum(-1)
+        has_known_shapes = len(states) == len(prompts) and source_mask.shape == states.shape[:2]
+    else:
+        prompt_mask = prompt_mask if mask is None else mask
+        positions = model_kwargs.get("position_ids")
+        if positions is None:
+            positions = (prompt_mask.long().cumsum(-1) - 1).clamp(min=0)
+        elif positions.shape != input_ids.shape:
+            return None
+        else:
+            positions = positions[::width]
+        inputs |= {"input_ids": prompts, "position_ids": positions}
+        position = positions[:, -1] + 1
+        has_known_shapes = prompt_mask.shape == prompts.shape
+    max_new_tokens = max_length - prompts.shape[1]
+    if not has_known_shapes or int(position.max()) + max_new_tokens > model.config.max_position_embeddings + 1:
+        return None
+    outputs = model(**inputs, use_cache=True, logits_to_keep=1, return_dict=True)
+    decoder = IncrementalDecoder(
+        model, outputs.cache, position, prompt_mask, source_mask, num_beams, width, max_new_tokens
+    )
+    return decoder, outputs.logits[:: num_beams // width, -1]
