@@ -42,35 +42,9 @@ PRIVATE_NAMES = [
     ),
     # generate()
     PrivateName(
-        GENERATION, "_sample _beam_search", "models/generation.py",
-        "Overridden to run the IncrementalDecoder on a CPU. Neither `custom_generate` nor a public hook gets the "
-        "logits processors and stopping criteria that `generate()` has prepared.",
-        LOOP,
-    ),
-    PrivateName(
-        GENERATION, "_assisted_decoding", "models/generation.py",
-        "Overridden for the same reason.",
-        f"{LOOP} streamer inputs_tensor assistant_model assistant_tokenizer tokenizer",
-    ),
-    PrivateName(
-        GENERATION, "_get_candidate_generator", "models/generation.py",
-        "Called: it makes what drafts tokens, from the options of `generate()`.",
-        "generation_config input_ids inputs_tensor= assistant_model= logits_processor= model_kwargs=",
-    ),
-    PrivateName(
-        GENERATION, "_sample", "models/generation.py",
-        "The loop of `generate()` passes the streamer by position.",
-        f"{LOOP} streamer",
-    ),
-    PrivateName(
-        GENERATION, "_prepare_generation_config", "models/generation.py",
-        "Overridden to check the options, and to take `slide_window` out of them: `generate()` refuses unknown ones.",
-        "generation_config",
-    ),
-    PrivateName(
-        GENERATION, "_validate_generation_mode", "models/generation.py",
-        "Overridden to refuse `slide_window` with assisted generation.",
-        "generation_mode generation_config",
+        GENERATION, "_sample _beam_search", "cpu/generate.py",
+        "Called, where the loop on a CPU finds in a call that it cannot serve it.",
+        "input_ids logits_processor stopping_criteria generation_config",
     ),
     PrivateName(
         GENERATION, "_prepare_generated_length", "models/generation.py",
@@ -79,13 +53,8 @@ PRIVATE_NAMES = [
     ),
     PrivateName(
         "transformers.GenerationConfig", "_pad_token_tensor _eos_token_tensor",
-        "models/sampling.py models/assisted.py models/beam_search.py",
+        "cpu/greedy_and_sampling.py cpu/beam_search.py",
         "Read: the special tokens as `generate()` has resolved them from arguments, both configs and the model.",
-    ),
-    PrivateName(
-        "torch.ops.mkldnn", "_linear_pointwise _reorder_linear_weight", "models/kernels.py",
-        "Called: a product by oneDNN. torch's functions multiply float32 by MKL, and `torch.utils.mkldnn` copies each "
-        "input and output.",
     ),
     # the tokenizer with two vocabularies
     PrivateName(
@@ -145,41 +114,25 @@ PRIVATE_NAMES = [
     ),
     PrivateName(
         "transformers.PreTrainedConfig", "_attn_implementation",
-        "models/layers.py models/known_modules.py models/base.py loading.py",
+        "models/layers.py cpu/eligibility.py models/base.py loading.py",
         "Read: which attention function a layer calls, as each model of transformers does.",
     ),
     # whether calling a module runs the code of its class and nothing else
     PrivateName(
         MODULE,
-        "_parameters _buffers _modules _forward_hooks _forward_pre_hooks _backward_hooks _backward_pre_hooks "
-        "_compiled_call_impl _call_impl _wrapped_call_impl",
-        "models/unmodified.py models/known_modules.py",
+        "_parameters _buffers _forward_hooks _forward_pre_hooks _backward_hooks _backward_pre_hooks "
+        "_compiled_call_impl",
+        "models/loss.py cpu/eligibility.py",
         "Read: hooks and what replaces a call. torch has no public way to ask for them.",
     ),
     PrivateName(
         "torch.nn.modules.module",
         "_global_forward_hooks _global_forward_pre_hooks _global_backward_hooks _global_backward_pre_hooks",
-        "models/unmodified.py", "Read: hooks on all modules.",
-    ),
-    PrivateName(
-        "transformers.utils.output_capturing", "_active_collector", "models/unmodified.py",
-        "Read: whether the hooks that record hidden states, which stay on a model, are at work.",
-    ),
-    PrivateName(
-        "torch._C", "_len_torch_dispatch_stack", "models/known_modules.py",
-        "Called: whether a TorchDispatchMode of the user's changes torch's operations.",
+        "models/loss.py", "Read: hooks on all modules.",
     ),
     PrivateName(
         "torch._C", "_are_functorch_transforms_active", "models/inputs.py",
         "Called: whether a transform of `torch.func` is active. torch has no public way to ask.",
-    ),
-    PrivateName(
-        "torch.overrides", "_get_current_function_mode_stack", "models/known_modules.py",
-        "Called: the user's TorchFunctionModes, beside that of `torch.set_default_device`.", "",
-    ),
-    PrivateName(
-        "torch.utils._device", "DeviceContext", "models/known_modules.py",
-        "Compared with: the mode of `torch.set_default_device`.",
     ),
     # Trainer
     PrivateName(
@@ -286,8 +239,8 @@ PRIVATE_NAMES = [
 
 # Asked for, and not there: a user may add these, and `generate()` then calls or reads them.
 OPTIONAL = {
-    "_reorder_cache": "models/unmodified.py: an own way to reorder a cache after a step of beam search",
-    "_is_user_defined": "models/generation.py: transformers marks a cache that the caller gave",
+    "_reorder_cache": "models/loss.py: an own way to reorder a cache after a step of beam search",
+    "_is_user_defined": "cpu/generate.py: transformers marks a cache that the caller gave",
 }
 
 # Public by name, but documented nowhere, or said to be internal. An import or a call breaks when one is gone.

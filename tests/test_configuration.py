@@ -12,14 +12,11 @@ from conftest import (
     NOT_COMPUTED,
     TRANSFORMER,
     VARIANTS,
-    each_variant,
     make_gpt,
     make_inputs_for,
     make_transformer,
-    make_variant,
 )
 from huggingface_hub.errors import StrictDataclassError
-from torch import nn
 from transformers import AutoConfig
 
 from hf_scratch import (
@@ -28,7 +25,6 @@ from hf_scratch import (
     ScratchTransformerConfig,
     ScratchTransformerForConditionalGeneration,
 )
-from hf_scratch.models import base
 
 CONFIGS = {"gpt": ScratchGPTConfig, "transformer": ScratchTransformerConfig}
 
@@ -197,44 +193,6 @@ def test_a_config_made_wrong_by_an_assignment_is_refused_when_the_model_is_built
     model_class = ScratchGPTForCausalLM if family == "gpt" else ScratchTransformerForConditionalGeneration
     with pytest.raises(ValueError, match="`eos_token_id` is 60"):
         model_class(config)
-
-
-# sizes
-
-
-@each_variant()
-def test_the_weights_of_a_model_are_counted(family, variant):
-    model = make_variant(family, variant)
-    assert model.config.count_weights() == count(model)
-
-
-def count(model: nn.Module) -> int:
-    return sum(p.numel() for p in model.parameters()) + sum(b.numel() for b in model.buffers())
-
-
-@pytest.mark.parametrize("size", [10**9, 10**18, 10**30])
-@pytest.mark.parametrize("name", ["hidden_size", "num_hidden_layers", "intermediate_size", "vocab_size"])
-def test_a_size_beyond_any_model_is_refused(name, size):
-    """The config refuses it; or, if a larger machine could hold it, the model does when it is built."""
-    with pytest.raises((ValueError, StrictDataclassError), match=r"weights|layers are not supported"):
-        ScratchGPTForCausalLM(ScratchGPTConfig(**{**GPT, "hidden_size": 4000, "head_dim": 8, name: size}))
-
-
-def test_a_model_larger_than_the_memory_is_refused_and_fits_on_meta(monkeypatch):
-    large = {"vocab_size": 128000, "hidden_size": 12288, "num_hidden_layers": 56, "num_attention_heads": 96}
-    config = ScratchGPTConfig(**large)
-    assert config.count_weights() > 10**11
-    with torch.device("meta"):
-        assert ScratchGPTForCausalLM(config).num_parameters() == config.count_weights()
-    monkeypatch.setattr(base.os, "sysconf", lambda name: {"SC_PHYS_PAGES": 10**7, "SC_PAGE_SIZE": 4096}[name])
-    with pytest.raises(ValueError, match=r"weights \(\d+ GB\) in torch.float32, but .* has 41.0 GB"):
-        ScratchGPTForCausalLM(config)
-    monkeypatch.setattr(base.os, "sysconf", lambda name: 100)
-    with pytest.raises(ValueError, match=r"but the device 'cpu' has 0\.0 GB"):
-        make_gpt()
-    accelerate = pytest.importorskip("accelerate")
-    with accelerate.init_empty_weights():
-        assert make_gpt().lm_head.weight.is_meta
 
 
 # random configurations that are not refused

@@ -17,11 +17,11 @@ import torch
 from safetensors import SafetensorError
 from torch import nn
 from transformers import initialization as init
-from transformers.integrations import hub_kernels, is_deepspeed_zero3_enabled
+from transformers.integrations import hub_kernels
 from transformers.modeling_utils import PreTrainedModel
 from transformers.utils import logging
 
-from .configuration_base import HubAttention, ScratchConfig, code_files, describe_size, remove_old_code
+from .configuration_base import HubAttention, ScratchConfig, code_files, remove_old_code
 from .layers import SinusoidalPositionalEmbedding
 from .loss import LOSS_KWARGS, ScratchKwargs, linear_cross_entropy
 
@@ -46,7 +46,6 @@ class ScratchPreTrainedModel(PreTrainedModel):
         if getattr(config, "share_encoder_decoder_embeddings", False):
             config.decoder_vocab_size = config.vocab_size  # users assign `config.vocab_size = len(tokenizer)`
         config.validate_architecture()  # fields may have been assigned after construction
-        check_memory(config)
         attention = config._attn_implementation
         if isinstance(attention, HubAttention) and not hub_kernels.ALLOW_ALL_KERNELS:
             raise ValueError(
@@ -273,27 +272,3 @@ def copy_config_permissions(folder: Path) -> None:
     for path in folder.glob("*.safetensors"):
         with suppress(PermissionError):  # a file of another user
             path.chmod(stat.S_IMODE(config.stat().st_mode))
-
-
-def check_memory(config: ScratchConfig) -> None:
-    """Raise ValueError if the model does not fit into the memory of the device it is built on.
-
-    Without this check, an impossible size ends in a killed process. Models without memory pass (torch's "meta" device,
-    `accelerate.init_empty_weights`, FakeTensorMode), and so do those that DeepSpeed's ZeRO-3 splits over machines.
-    """
-    probe = nn.LayerNorm(1).weight  # created without drawing random numbers
-    if type(probe) is not nn.Parameter or is_deepspeed_zero3_enabled():
-        return
-    if probe.device.type == "cpu" and hasattr(os, "sysconf"):
-        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    elif probe.device.type == "cuda":
-        memory = torch.cuda.get_device_properties(probe.device).total_memory
-    else:
-        return
-    count, dtype = config.count_weights(), torch.get_default_dtype()
-    if count * dtype.itemsize > memory:
-        raise ValueError(
-            f"This configuration makes a model of {describe_size(count, dtype.itemsize)} in {dtype}, but the device "
-            f"{str(probe.device)!r} has {memory / 1e9:,.1f} GB. Choose smaller sizes; under `torch.device('meta')` a "
-            "model takes no memory."
-        )

@@ -1,5 +1,5 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""The base of both configurations: checks of fields, the number of weights, and saving with the code."""
+"""The base of both configurations: checks of fields, and saving with the code."""
 
 import inspect
 import sys
@@ -13,9 +13,6 @@ from transformers.utils.versions import require_version
 # a saved folder brings this file along, but not the package's requirements
 require_version("transformers>=5.24")
 
-# larger than any model ever trained, and small enough that no tensor's size overflows
-MOST_WEIGHTS = 10**13
-MOST_LAYERS = 10_000
 INITIALIZERS = ("normal", "xavier_uniform", "xavier_uniform_all", "torch")
 
 LORA_TARGETS = ["q_proj", "v_proj"]  # where LoRA is put by default (Hu et al. 2021, section 7.1)
@@ -43,10 +40,6 @@ class ScratchConfig(PreTrainedConfig):
         config_dict["attn_implementation"] = HubAttention(named) if "/" in str(named) else named
         return super().from_dict(config_dict, **kwargs)
 
-    def count_weights(self) -> int:
-        """The number of weights of the model with its head: parameters and position tables."""
-        raise NotImplementedError
-
     def to_dict(self) -> dict[str, Any]:
         """All fields. PEFT reads them before it looks up the modules to adapt, so it is told of ours here."""
         if (peft := sys.modules.get("peft.utils")) is not None:
@@ -62,19 +55,6 @@ class ScratchConfig(PreTrainedConfig):
         if type(self).__module__ != "__main__":
             remove_old_code(Path(save_directory), code_files(type(self)))
         super().save_pretrained(save_directory, *args, **kwargs)
-
-    def _count_attention_weights(self, heads: int) -> int:
-        """The number of weights and biases of one attention block with `heads` heads."""
-        width = self.hidden_size
-        keys = heads * (self.head_dim or width // heads)
-        values = heads * v_head_dim if (v_head_dim := getattr(self, "v_head_dim", None)) else keys
-        projections = (2 * keys + values) * (width + self.attention_bias)
-        return projections + (values + self.attention_output_bias) * width
-
-    @staticmethod
-    def _count_feed_forward_weights(width: int, inner_width: int) -> int:
-        """The number of weights and biases of one feed-forward network."""
-        return 2 * width * inner_width + inner_width + width
 
     def _check_aliases(self) -> None:
         """Check the fields with an alias in `attribute_map`: `@strict` does not check what an alias sets."""
@@ -118,25 +98,6 @@ class ScratchConfig(PreTrainedConfig):
                 if token_id is not None and not 0 <= token_id < vocab_size:
                     raise ValueError(f"`{name}` is {token_id}, outside the vocabulary of {vocab_size} tokens.")
 
-    def _check_size(self, layers: tuple[str, ...], sizes: tuple[str, ...]) -> None:
-        """Raise ValueError for more layers or weights than are supported.
-
-        Args:
-            layers: names of the fields that hold a number of layers.
-            sizes: names of the fields that hold the size of a tensor.
-        """
-        for name in layers:
-            if getattr(self, name) > MOST_LAYERS:
-                raise ValueError(
-                    f"`{name}` is {getattr(self, name)}; more than {MOST_LAYERS} layers are not supported."
-                )
-        if (count := self.count_weights()) > MOST_WEIGHTS:
-            largest = max((name for name in sizes if getattr(self, name)), key=lambda name: getattr(self, name))
-            raise ValueError(
-                f"This configuration makes a model of {describe_size(count, 4)} in float32, and more than "
-                f"{MOST_WEIGHTS:.0e} are not supported. Its largest size is `{largest}`, {getattr(self, largest)}."
-            )
-
 
 def code_files(defined: type) -> list[Path]:
     """The file that defines a class, and the files beside it that it imports, directly or not."""
@@ -155,12 +116,6 @@ def remove_old_code(folder: Path, files: list[Path]) -> None:
         target = folder / path.name
         if target.is_symlink() or target.resolve() != path.resolve():
             target.unlink(missing_ok=True)
-
-
-def describe_size(count: int, itemsize: int) -> str:
-    """A number of weights and their size, such as '1,000,000 weights (0.004 GB)'."""
-    number = f"{count:,}" if count < 10**15 else f"{count:.1e}"
-    return f"{number} weights ({count * itemsize / 1e9:.3g} GB)"
 
 
 __all__ = ["ScratchConfig"]

@@ -117,18 +117,6 @@ class ScratchGPTConfig(ScratchConfig):
         self._check_choice("is_encoder_decoder", (False,))
         self._check_scale("layer_norm_eps", "initializer_range")
         self._check_token_ids(("pad_token_id", "bos_token_id", "eos_token_id"), self.vocab_size)
-        sizes = ("vocab_size", "hidden_size", "num_attention_heads", "head_dim", "intermediate_size")
-        self._check_size(("num_hidden_layers",), (*sizes, "max_position_embeddings"))
-
-    def count_weights(self) -> int:
-        """The number of weights of the model with its head: parameters and the position table."""
-        width = self.hidden_size
-        block = self._count_attention_weights(self.num_attention_heads) + 4 * width
-        block += self._count_feed_forward_weights(width, self.intermediate_size)
-        embeddings = (self.vocab_size + self.max_position_embeddings) * width
-        norms = 2 * width * (self.embedding_layernorm + self.final_layernorm)
-        head = self.vocab_size * (width * (not self.tie_word_embeddings) + self.lm_head_bias)
-        return embeddings + self.num_hidden_layers * block + norms + head
 
 
 # saved folders then hold this file, and load without the package through `trust_remote_code=True`

@@ -168,22 +168,6 @@ class ScratchTransformerConfig(ScratchConfig):
         self._check_scale("layer_norm_eps", "init_std")
         self._check_token_ids(("pad_token_id",), min(self.vocab_size, self.decoder_vocab_size))
         self._check_token_ids(("bos_token_id", "eos_token_id", "decoder_start_token_id"), self.decoder_vocab_size)
-        sizes = ("vocab_size", "decoder_vocab_size", "d_model", "head_dim", "v_head_dim", "max_position_embeddings")
-        heads = ("encoder_attention_heads", "decoder_attention_heads")
-        self._check_size(("encoder_layers", "decoder_layers"), (*sizes, *heads, "encoder_ffn_dim", "decoder_ffn_dim"))
-
-    def count_weights(self) -> int:
-        """The number of weights of the model with its head: parameters and position tables."""
-        width = self.d_model
-        encoder_layer = self._count_attention_weights(self.encoder_attention_heads) + 4 * width
-        encoder_layer += self._count_feed_forward_weights(width, self.encoder_ffn_dim)
-        decoder_layer = 2 * self._count_attention_weights(self.decoder_attention_heads) + 6 * width
-        decoder_layer += self._count_feed_forward_weights(width, self.decoder_ffn_dim)
-        layers = self.encoder_layers * encoder_layer + self.decoder_layers * decoder_layer
-        tables = self.vocab_size + 2 * self.max_position_embeddings
-        tables += self.decoder_vocab_size * (not self.share_encoder_decoder_embeddings)
-        tables += self.decoder_vocab_size * (not self.tie_word_embeddings)
-        return tables * width + layers + 4 * width * self.norm_first + self.decoder_vocab_size * self.lm_head_bias
 
 
 # saved folders then hold this file, and load without the package through `trust_remote_code=True`

@@ -246,7 +246,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         return loss * scale
 
     @staticmethod
-    def backward(ctx, gradient: torch.Tensor):  # ty: ignore[incompatible-method-override] (as in cpu_training.py)
+    def backward(ctx, gradient: torch.Tensor):  # ty: ignore[incompatible-method-override] (torch annotates `*grad_outputs`)
         refuse_second_derivative(
             "the loss without logits",
             f"call the model without `skip_logits`, {' and '.join(f'`{name}`' for name in LOSS_KWARGS)}",

@@ -200,8 +200,7 @@ class ScratchGPTForCausalLM(ScratchGPTPreTrainedModel, ScratchGenerationMixin):
             skip_logits: with labels, compute the loss block by block and return no logits, in less memory and time.
                 Default: the configuration's in training mode, else False.
             num_items_in_batch: the loss is the sum over tokens divided by this. Default: the number of labels.
-            label_smoothing, r_drop_alpha: see `ScratchKwargs`.
-            teachers, distillation_alpha: see `ScratchKwargs`.
+            label_smoothing, r_drop_alpha, teachers, distillation_alpha: see `ScratchKwargs`.
 
         Returns:
             `loss` in nats per token, `logits` (batch, kept length, vocab_size) unless skipped, and the cache, which is

@@ -227,8 +227,7 @@ class ScratchTransformerDecoder(ScratchTransformerStack):
             attention_mask: (batch, past + target length), 0 on padding; the causal order is added here.
             encoder_hidden_states: (batch, source length, d_model).
             encoder_attention_mask: (batch, source length), 0 on padding.
-            position_ids: (batch, target length). Default: 0, 1, ... continued from the cache, not counting what a 2-d
-                mask hides.
+            position_ids: (batch, target length). Default: see `make_position_ids`.
             cache: an `EncoderDecoderCache` with the earlier tokens and the source.
         """
         check_kwargs(cache, kwargs)
@@ -309,9 +308,9 @@ class ScratchTransformerModel(ScratchTransformerPreTrainedModel):
             cache: an `EncoderDecoderCache` with the earlier target tokens and the source.
             inputs_embeds: (batch, source length, d_model), in place of `input_ids`.
             decoder_inputs_embeds: (batch, target length, d_model), in place of `decoder_input_ids`.
-            decoder_position_ids: (batch, target length). Default: 0, 1, ... not counting what a 2-d mask hides.
+            decoder_position_ids: (batch, target length). Default: 0, 1, ... without what a 2-d mask hides.
             use_cache: return the cache. Default: the configuration's.
-            position_ids: (batch, source length). Default: 0, 1, ... not counting what a 2-d mask hides.
+            position_ids: (batch, source length). Default: 0, 1, ... without what a 2-d mask hides.
 
         Returns:
             `last_hidden_state` (batch, target length, d_model), `encoder_last_hidden_state`, and the cache.
@@ -361,8 +360,7 @@ class ScratchTransformerForConditionalGeneration(ScratchTransformerPreTrainedMod
 
     def __init__(self, config: ScratchTransformerConfig):
         super().__init__(config)
-        # the class name implies a loss that shifts labels, but `decoder_input_ids` are shifted already
-        self.loss_type = "ForMaskedLM"
+        self.loss_type = "ForMaskedLM"  # the class name implies one that shifts: `decoder_input_ids` are shifted
         if config.tie_word_embeddings:
             source = "encoder" if config.share_encoder_decoder_embeddings else "decoder"
             self._tied_weights_keys = {"lm_head.weight": f"model.{source}.embed_tokens.weight"}
@@ -413,12 +411,10 @@ class ScratchTransformerForConditionalGeneration(ScratchTransformerPreTrainedMod
             skip_logits: with labels, compute the loss block by block and return no logits, in less memory and time.
                 Default: the configuration's in training mode, else False.
             num_items_in_batch: the loss is the sum over tokens divided by this. Default: the number of labels.
-            label_smoothing, r_drop_alpha: see `ScratchKwargs`.
-            teachers, distillation_alpha: see `ScratchKwargs`.
+            label_smoothing, r_drop_alpha, teachers, distillation_alpha: see `ScratchKwargs`.
 
         Returns:
-            `loss` in nats per token, `logits` (batch, kept length, decoder_vocab_size) unless skipped, and the cache,
-            which is None with `labels`.
+            `loss` in nats per token, `logits` (batch, kept length, decoder_vocab_size) or None, and the cache or None.
         """
         skip_logits, loss_kwargs = self.take_loss_kwargs(skip_logits, kwargs)
         use_cache = False if labels is not None else use_cache
