@@ -19,7 +19,6 @@ def compute_blocks() -> dict[str, dict[str, str]]:
     import article_tables
     import choice_tables
     import readme_tables
-    import scaling
     import tables
 
     reports = tables.read_reports()
@@ -31,7 +30,6 @@ def compute_blocks() -> dict[str, dict[str, str]]:
             "engines": tables.format_all_engines(tables.read_reports(tables.ENGINE_RESULTS)),
             "choices": choice_tables.format_choices(records.read_records(tables.CHOICE_RESULTS)),
         },
-        "scripts/README.md": {"scaling": scaling.format_tables(scaling.ScalingArguments())},
         "scripts/benchmark/README.md": {
             "benchmark": tables.format_benchmark(reports),
             "growth": tables.format_all_growth(reports),
@@ -47,7 +45,6 @@ def compute_blocks() -> dict[str, dict[str, str]]:
         "README.md",
         "model_cards/README.md",
         "hf_scratch/convert/README.md",
-        "scripts/README.md",
         "scripts/benchmark/README.md",
     ],
 )
