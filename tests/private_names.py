@@ -231,10 +231,6 @@ PRIVATE_NAMES = [
         "transformers.AutoModelForCausalLM", "_model_mapping", "loading.py",
         "Read: whether an Auto class loads a configuration, before it fails with a list of all model types.",
     ),
-    PrivateName(
-        "ctranslate2.converters.transformers", "_MODEL_LOADERS", "scripts/benchmark/generation_cases.py",
-        "Changed: registers a converter for Marian folders with our special tokens. There is no public registry.",
-    ),
 ]  # fmt: skip
 
 # Asked for, and not there: a user may add these, and `generate()` then calls or reads them.

@@ -76,8 +76,6 @@ INSTANCES = {
 @pytest.mark.parametrize(("entry", "name"), CASES, ids=lambda value: value if isinstance(value, str) else "")
 def test_a_private_name_is_there_and_takes_what_we_pass(entry, name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # a Trainer makes its output folder
-    if entry.owner.startswith("ctranslate2"):
-        pytest.importorskip("ctranslate2")
     owner = resolve(entry.owner)
     if not hasattr(owner, name):
         owner = INSTANCES[entry.owner]()

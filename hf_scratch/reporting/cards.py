@@ -13,8 +13,8 @@ from typing import Any
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from transformers import Trainer
 
-from ..training.training_arguments import require_output_dir
-from .records import IN_WARMUP, INTERRUPTED, Record, build_record, hide_folders, write_record
+from ..folders import hide_folders, public_name, require_output_dir
+from .records import IN_WARMUP, INTERRUPTED, Record, build_record, write_record
 from .tables import format_table
 
 logger = logging.getLogger(__name__)
@@ -49,6 +49,7 @@ import hf_scratch  # without it: trust_remote_code=True in each call that loads 
 The code in this folder is under Apache 2.0. The data have their own licence.
 """
 NUM_EXAMPLES, LONGEST_EXAMPLE = 5, 400  # texts, characters
+Result = tuple[str, str, float, str]  # a score's label, the Hub's name of its metric, its value, and the split
 
 # (split, key of the record's metrics, the Hub's name of the metric, label in the card, factor)
 _TRANSLATION_METRICS = (
@@ -121,6 +122,48 @@ def _describe_early_end(record: Record) -> str:
     )
 
 
+def describe_for_hub(
+    name: str,
+    task: str,
+    model_type: str,
+    data: tuple[str, str],
+    results: Sequence[Result],
+    languages: Sequence[str] = (),
+    base: str = "",
+    metrics: Sequence[str] = (),
+) -> str:
+    """A card's front matter.
+
+    Args:
+        name: the model's name.
+        task: the Hub's id of the task.
+        model_type: the configuration's.
+        data: the data's Hub id, or else a name, and what to call it.
+        results: the scores.
+        languages: their codes; none if unknown.
+        base: the model that the training started from; "" for none.
+        metrics: the Hub's names of the scores that matter most.
+    """
+    given, title = data
+    scores = [
+        EvalResult(task, given, title, kind, round(value, 4), metric_name=label, dataset_split=split)
+        for label, kind, value, split in results
+    ]
+    card = ModelCardData(
+        base_model=base or None,
+        datasets=[given] if given.count("/") == 1 else None,  # a Hub id
+        eval_results=scores,
+        language=list(languages) or None,
+        library_name="transformers",
+        license="apache-2.0",
+        metrics=list(metrics) or None,
+        model_name=name,
+        pipeline_tag=task,
+        tags=["hf_scratch", model_type],
+    )
+    return card.to_yaml().strip()
+
+
 def write_translation_card(
     trainer: Trainer,
     data_args,
@@ -152,19 +195,18 @@ def write_translation_card(
         search = f"beam search with {data_args.num_beams} beams and length penalty {data_args.length_penalty}"
         search = "greedy search" if data_args.num_beams == 1 else search
         notes = f"The test set's {test['sentences']} texts by {search}. Signatures of the scores:\n{signatures}."
-    source, target = data_args.source_lang, data_args.target_lang
     is_summary = data_args.task == "summarization"
-    does = "summarises texts" if is_summary else f"translates from `{source}` to `{target}`"
-    folder = hide_folders(require_output_dir(trainer.args))
+    languages = [] if is_summary else [data_args.source_lang, data_args.target_lang]
+    does = "summarises texts" if is_summary else "translates from `{}` to `{}`".format(*languages)
     texts = {
-        "examples": _format_examples(("source", "output", "reference"), examples, "The first texts of the test set."),
         "what": f"A Transformer (Vaswani et al. 2017) that {does}.",
         "usage": "from transformers import pipeline\n\n"
-        f'translator = pipeline("translation", model="{folder}")\ntranslator("...")',
+        'translator = pipeline("translation", model="{folder}")\ntranslator("...")',
+        "notes": notes,
+        "examples": _format_examples(("source", "output", "reference"), examples, "The first texts of the test set."),
     }
-    task = ("summarization", "Summarization") if is_summary else ("translation", "Translation")
-    languages = [] if is_summary else [source, target]
-    _write(trainer, record, _TRANSLATION_METRICS, task, languages, texts, notes)
+    task = "summarization" if is_summary else "translation"
+    _write(trainer, record, _TRANSLATION_METRICS, task, languages, texts)
 
 
 def write_language_model_card(
@@ -185,42 +227,33 @@ def write_language_model_card(
         test: the same for the test split.
         examples: each the beginning of a text of the test set, or else of the validation set, and a continuation.
     """
-    weights = validation.get("weights", "trained")
-    metrics = {
-        "validation": {name: value for name, value in validation.items() if name != "weights"},
-        "test": test,
-    }
-    record = build_record(trainer, data_args, recipe, metrics, weights)
-    folder = hide_folders(require_output_dir(trainer.args))
+    validation = dict(validation)
+    weights = validation.pop("weights", "trained")
+    record = build_record(trainer, data_args, recipe, {"validation": validation, "test": test}, weights)
     if data_args.mlm_probability is not None:
+        task = "fill-mask"
         texts = {
-            "examples": "",
             "what": "An encoder (Devlin et al. 2019) that fills in masked tokens.",
             "usage": "from transformers import AutoModelForCausalLM\n\n"
-            f'model = AutoModelForCausalLM.from_pretrained("{folder}")\n'
+            'model = AutoModelForCausalLM.from_pretrained("{folder}")\n'
             "logits = model(input_ids).logits  # at each position, the token that stands there",
+            "notes": f"Of the tokens, {data_args.mlm_probability:.0%} are masked; the loss is per masked token.",
+            "examples": "",
         }
-        notes = f"Of the tokens, {data_args.mlm_probability:.0%} are masked; the loss is per masked token."
-        _write(
-            trainer, record, _LANGUAGE_MODEL_METRICS, ("fill-mask", "Masked language modelling"), ["en"], texts, notes
-        )
-        return
-    texts = {
-        "examples": _format_examples(
-            ("beginning", "continued"),
-            examples,
-            f"Different beginnings of {'the test set' if test else 'the validation set'}, drawn with seed 0.",
-        ),
-        "what": "A GPT (Radford et al. 2018).",
-        "usage": "from transformers import pipeline\n\n"
-        f'writer = pipeline("text-generation", model="{folder}")\n'
-        'writer("Once upon a time", max_new_tokens=100)',
-    }
-    notes = (
-        "Each text is scored by itself, with its end token; bytes are UTF-8. Texts longer than the model's input are "
-        "scored in windows that advance by half their length."
-    )
-    _write(trainer, record, _LANGUAGE_MODEL_METRICS, ("text-generation", "Text generation"), ["en"], texts, notes)
+    else:
+        task = "text-generation"
+        split = "the test set" if test else "the validation set"
+        intro = f"Different beginnings of {split}, drawn with seed 0."
+        texts = {
+            "what": "A GPT (Radford et al. 2018).",
+            "usage": "from transformers import pipeline\n\n"
+            'writer = pipeline("text-generation", model="{folder}")\n'
+            'writer("Once upon a time", max_new_tokens=100)',
+            "notes": "Each text is scored by itself, with its end token; bytes are UTF-8. Texts longer than the "
+            "model's input are scored in windows that advance by half their length.",
+            "examples": _format_examples(("beginning", "continued"), examples, intro),
+        }
+    _write(trainer, record, _LANGUAGE_MODEL_METRICS, task, ["en"], texts)
 
 
 def _format_examples(header: tuple[str, ...], examples: Sequence[tuple], intro: str) -> str:
@@ -239,13 +272,7 @@ def _show_text(text: str) -> str:
 
 
 def _write(
-    trainer: Trainer,
-    record: Record,
-    metrics: tuple,
-    task: tuple[str, str],
-    languages: list[str],
-    texts: dict[str, str],
-    notes: str,
+    trainer: Trainer, record: Record, metrics: tuple, task: str, languages: list[str], texts: dict[str, str]
 ) -> None:
     """Write the card and the record.
 
@@ -253,53 +280,39 @@ def _write(
         trainer: after `train()`.
         record: the run's record.
         metrics: which metrics the card shows, as in `_TRANSLATION_METRICS`.
-        task: the Hub's id and name of the task.
+        task: the Hub's id of the task.
         languages: codes for the card's front matter; none if unknown.
-        texts: the template's `what` and `usage`.
-        notes: a paragraph below the results.
+        texts: the template's `what`, `usage` and `examples`, and `notes`, a paragraph below the results.
     """
     output_dir = require_output_dir(trainer.args)
     model = trainer.accelerator.unwrap_model(trainer.model)
     name = os.path.basename(os.path.normpath(output_dir))
     base = model.name_or_path  # the folder or Hub id it was loaded from; "" for a new model
-    base = os.path.basename(os.path.normpath(base)) if os.path.isdir(base) else base
-    results = []
+    base = public_name(base) if base else ""
+    results: list[Result] = []
     for split, key, kind, label, factor in metrics:
         values = record["metrics"].get(split, {})
         if values.get(key) is not None:
             results.append((label.format(**values), kind, float(factor * values[key]), split))
-    data = ModelCardData(
-        library_name="transformers",
-        license="apache-2.0",
-        datasets=[given] if (given := record["data"]).count("/") == 1 else None,  # a Hub id
-        pipeline_tag=task[0],
-        tags=["hf_scratch", model.config.model_type],
-        model_name=name,
-        language=languages or None,
-        eval_results=[
-            EvalResult(
-                task[0], record["data"], record["data"], kind, round(value, 4), metric_name=label, dataset_split=split
-            )
-            for label, kind, value, split in results
-        ],
-        **({"base_model": base} if base else {}),
-    )
+    data = (record["data"], record["data"])
     table = format_table(["metric", "value", "on"], [[label, value, split] for label, _, value, split in results])
     if record.get("stopped") == IN_WARMUP:
         logger.warning(f"The training was {_describe_early_end(record)}. Raise `max_minutes` or lower `warmup_steps`.")
     teachers = getattr(trainer, "teacher_models", []) if getattr(trainer, "distillation_alpha", 0.0) else []
     names = [f"`{hide_folders(teacher.name_or_path)}`" for teacher in teachers]
     card = _TEMPLATE.format(
-        front_matter=data.to_yaml().strip(),
+        front_matter=describe_for_hub(name, task, model.config.model_type, data, results, languages, base),
         name=name,
         recipe=record["recipe"] or "none",
         data=record["data"],
+        what=texts["what"],
         origin=f"Trained further from `{base}`" if base else "Trained from scratch",
         teachers=f"\nIt has learnt from {', '.join(names)} as well." if names else "",
-        results=f"{table}\n\n{notes}" if results else "There were no validation or test data.",
+        usage=texts["usage"].replace("{folder}", hide_folders(output_dir)),
+        results=f"{table}\n\n{texts['notes']}" if results else "There were no validation or test data.",
+        examples=texts["examples"],
         training=format_training(record),
         command=record["command"],
-        **texts,
     )
     ModelCard(card).save(os.path.join(output_dir, "README.md"))
     write_record(record, Path(output_dir, "run.json"))

@@ -20,6 +20,7 @@ import torch
 from transformers import Trainer
 
 from ..errors import command_words
+from ..folders import hide_folders, public_name
 
 INTERRUPTED = "interrupted"  # ended before its last update and never evaluated on the test set
 IN_WARMUP = "time limit during warm-up"
@@ -186,22 +187,6 @@ def write_record(record: Record, path: Path) -> None:
 def read_records(folder: Path) -> dict[str, Record]:
     """All records of a folder by name, in alphabetical order."""
     return {path.stem: read_record(path) for path in sorted(folder.glob("*.json"))}
-
-
-def public_name(name: str) -> str:
-    """A Hub id as it is; of a path only the last part."""
-    return os.path.basename(os.path.normpath(name)) if os.path.exists(name) else name
-
-
-def hide_folders(word: str) -> str:
-    """A word of a command line, with paths outside the working folder cut to their last part.
-
-    A published command should not name the folders of the machine it ran on.
-    """
-    flag, sign, path = word.rpartition("=")
-    if os.path.isabs(path) or path.startswith(os.pardir):
-        path = os.path.basename(os.path.normpath(path))
-    return flag + sign + path
 
 
 def _describe_command() -> str:

@@ -23,10 +23,10 @@ from ..data.sampling import (
     TokenBudgetBatchSampler,
     UpdateBatchSampler,
 )
+from ..folders import public_name
 from ..models.loss import Teacher
 from ..models.modeling_scratch_gpt import ScratchGPTForCausalLM
 from ..models.modeling_scratch_transformer import ScratchTransformerForConditionalGeneration
-from ..reporting.records import public_name
 from .callbacks import TrainingTime
 from .moving_average import MovingAverage
 from .resuming import show_sampler

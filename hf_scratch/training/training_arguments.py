@@ -9,6 +9,7 @@ import torch
 from transformers import Seq2SeqTrainingArguments, Trainer, TrainingArguments, get_scheduler
 from transformers.trainer_utils import IntervalStrategy, SchedulerType
 
+from ..folders import require_output_dir
 from .arguments import check_at_least
 
 LARGEST_BATCH = 2**31 - 1  # rows of an update
@@ -39,13 +40,6 @@ def share_global_batch(args: TrainingArguments, global_batch_size: int, per_devi
     rows = global_batch_size // processes
     steps = next(n for n in range(1, rows + 1) if rows % n == 0 and rows // n <= (per_device or rows))
     args.per_device_train_batch_size, args.gradient_accumulation_steps = rows // steps, steps
-
-
-def require_output_dir(args: TrainingArguments) -> str:
-    """The run's folder; ValueError if it is not given."""
-    if not args.output_dir:
-        raise ValueError("`output_dir` must be given.")
-    return args.output_dir
 
 
 def check_training_arguments(args: TrainingArguments) -> None:

@@ -2,7 +2,6 @@
 """The choices that choices.py compares, with the tables of its runs."""
 
 import math
-from collections import Counter
 from statistics import mean, variance
 
 from hf_scratch.reporting.records import Record
@@ -62,10 +61,10 @@ def format_choices(records: dict[str, Record], choices: Choices = CHOICES) -> st
         records: by `name_seed1`.
         choices: those of the table.
     """
-    runs = group_by_choice(records, choices)
+    runs, measured = group_by_choice(records, choices), group_by_choice(records, RUNS)
     if BASE not in runs or len(runs) == 1:
         return "Not measured yet."
-    spreads = {metric: _spread(group_by_choice(records, RUNS), metric) for metric in METRICS}
+    spreads = {metric: _spread(measured, metric) for metric in METRICS}
     rows = []
     for name, seeds in runs.items():
         what, flags = RUNS[name]
@@ -75,32 +74,30 @@ def format_choices(records: dict[str, Record], choices: Choices = CHOICES) -> st
             difference = mean(values) - mean(base)
             error = spreads[metric] * (1 / len(values) + 1 / len(base)) ** 0.5
             verdict = ", within the spread" if math.isfinite(error) and abs(difference) <= 2 * error else ""
-            text = f"{mean(values):.{digits}f}"
             has_other_tokens = metric == "loss" and any(flag in flags for flag in ("--vocab_size", "--tokenizer_kind"))
             is_compared = name != BASE and not has_other_tokens
-            cells.append(f"{text} ({difference:+.{digits}f}{verdict})" if is_compared else text)
+            compared = f" ({difference:+.{digits}f}{verdict})" if is_compared else ""
+            cells.append(f"{mean(values):.{digits}f}{compared}")
         size, epochs = f"{seeds[0]['parameters'] / 1e6:.2f} M", f"{seeds[0]['epochs']:.1f}"
         rows.append([what, f"`{flags}`" if flags else "", *cells, size, epochs, len(seeds)])
     titles = [title for title, _, _ in METRICS.values()]
     table = format_table(["choice", "flag", *titles, "parameters", "epochs", "seeds"], rows)
-    record = runs[BASE][0]
     spread = "No choice has two seeds yet, so no difference can be told from the spread between seeds. "
     if all(map(math.isfinite, spreads.values())):
         deviations = " and ".join(
             f"{spreads[metric]:.{digits + 1}f} for {title}" for metric, (title, _, digits) in METRICS.items()
         )
-        count = sum(len(seeds) > 1 for seeds in group_by_choice(records, RUNS).values())
         spread = (
             f"Seeds of one choice differ by a standard deviation of {deviations}; choices with two seeds, from which "
-            f"this is known: {count}. A difference of less than two standard errors is within the spread. "
+            f"this is known: {sum(len(seeds) > 1 for seeds in measured.values())}. A difference of less than two "
+            "standard errors is within the spread. "
         )
-    counts = Counter(
-        "bfloat16" if "--bf16 true" in run["command"] else "float32" for seeds in runs.values() for run in seeds
-    )
-    precisions = " and ".join(f"{count} in {precision}" for precision, count in sorted(counts.items()))
+    is_bf16 = ["--bf16 true" in run["command"] for seeds in runs.values() for run in seeds]
+    counts = {"bfloat16": sum(is_bf16), "float32": len(is_bf16) - sum(is_bf16)}
+    precisions = " and ".join(f"{count} in {precision}" for precision, count in counts.items() if count)
     return (
-        f"{table}\n\nMeans over the seeds, {record['updates']:,} updates of equally many tokens; longer tokens make "
-        f"more epochs of them. Runs: {precisions}. In brackets: the difference from the first row. "
+        f"{table}\n\nMeans over the seeds, {runs[BASE][0]['updates']:,} updates of equally many tokens; longer tokens "
+        f"make more epochs of them. Runs: {precisions}. In brackets: the difference from the first row. "
         f"{spread}Losses are in nats per token, without label smoothing, and with another vocabulary of other tokens: "
         "no difference is given for them. BLEU is cased (13a), of greedy translations. Both are of the validation set."
     )

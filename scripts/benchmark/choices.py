@@ -9,19 +9,23 @@ where it stopped, and runs that are kept already are left out. `--write true` ke
 picture and writes the table. Two commands with different choices or seeds may share an `output_dir`.
 """
 
-import math
+import itertools
 import shlex
 import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import mean
 
-from choice_tables import LEVERS, METRICS, RUNS, TEACHER, format_choices, metric_values
-from plots import plot_choices
-from tables import CHOICE_RESULTS, ROOT, update_readmes
+from benchmark_tables import CHOICE_RESULTS, ROOT, update_readmes
+from choice_tables import BASE, LEVERS, METRICS, RUNS, TEACHER, format_choices, group_by_choice, metric_values
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
-from hf_scratch.errors import UserError, command, describe, preparation
-from hf_scratch.reporting.records import Record, hide_folders, read_record, write_record
+from hf_scratch.errors import UserError, command, preparation
+from hf_scratch.folders import hide_folders
+from hf_scratch.reporting.plots import find_limits, save_figure
+from hf_scratch.reporting.records import Record, read_record, read_records, write_record
 from hf_scratch.training.parsing import parse_arguments
 
 
@@ -38,12 +42,16 @@ class ChoiceArguments:
 
 
 def train(name: str, seed: str, args: ChoiceArguments) -> None:
-    """Run the training of a choice with a seed, unless its record is there."""
+    """Run the training of a choice with a seed, unless its record is there.
+
+    Raises:
+        UserError: the record is of a run with other flags, or the training has failed.
+    """
     folder = Path(args.output_dir) / f"{name}_seed{seed}"
     flags = [*shlex.split(RUNS[name][1].replace(TEACHER, str(ROOT / TEACHER))), *shlex.split(args.flags)]
     for path in (folder / "run.json", CHOICE_RESULTS / f"{folder.name}.json"):
         if path.exists():
-            trained = shlex.split(read_run(path)["command"])
+            trained = shlex.split(read_record(path)["command"])
             if missing := [flag for flag in flags if hide_folders(flag) not in trained]:
                 raise UserError(
                     f"{path} is of a run without {' '.join(missing)}, so it cannot be compared. Choose another "
@@ -51,46 +59,63 @@ def train(name: str, seed: str, args: ChoiceArguments) -> None:
                 )
             return
     print(f"{folder}", file=sys.stderr)
-    script = [sys.executable, str(ROOT / "scripts" / "train_translation.py")]
-    script += [str(ROOT / "scripts" / "recipes" / "multi30k_choices.yaml")]
-    script += ["--dataset_name", args.data, "--output_dir", str(folder), "--seed", seed]
-    script += ["--resume_from_checkpoint", "auto", *flags]
-    if subprocess.run(script).returncode:
+    script = [sys.executable, ROOT / "scripts" / "train_translation.py", "multi30k_choices"]
+    script += ["--dataset_name", args.data, "--output_dir", folder, "--seed", seed]
+    if subprocess.run([*script, "--resume_from_checkpoint", "auto", *flags]).returncode:
         raise UserError(f"The training of {folder} has failed: see its messages above.")
-
-
-def read_run(path: Path) -> Record:
-    """A run's record.
-
-    Raises:
-        UserError: it is damaged, or lacks what the table needs.
-    """
-    try:
-        record = read_record(path)
-        if not isinstance(record["command"], str):  # shlex would read standard input for None
-            raise TypeError(f"its command is {record['command']!r}")
-        shlex.split(record["command"])
-        numbers = [record[name] for name in ("updates", "epochs", "parameters")]
-        numbers += [metric_values([record], metric)[0] for metric in METRICS]
-        if not all(math.isfinite(number) for number in numbers):
-            raise ValueError(f"not all numbers are finite: {numbers}")
-    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
-        raise UserError(f"{path} is no record of a finished run ({describe(error)}). Remove it.") from error
-    return record
 
 
 def read_runs(output_dir: str) -> tuple[dict[str, Record], dict[str, Record]]:
     """The records in `output_dir`, and those with the kept ones, by name.
 
     Raises:
-        UserError: see `read_run`; or some runs are longer than others.
+        UserError: some runs are longer than others.
     """
-    runs = {path.parent.name: read_run(path) for path in sorted(Path(output_dir).glob("*_seed*/run.json"))}
-    records = {path.stem: read_run(path) for path in sorted(CHOICE_RESULTS.glob("*.json"))} | runs
+    runs = {path.parent.name: read_record(path) for path in sorted(Path(output_dir).glob("*_seed*/run.json"))}
+    records = read_records(CHOICE_RESULTS) | runs
     if len({record["updates"] for record in records.values()}) > 1:
         counts = ", ".join(f"{name} {record['updates']:,}" for name, record in records.items())
         raise UserError(f"Runs of unequal length cannot be compared; their updates are: {counts}.")
     return runs, records
+
+
+def plot_choices(records: dict[str, Record], folder: Path) -> None:
+    """Draw each run's validation loss and BLEU as a point, one line per choice. An outlier is written at the edge.
+
+    Args:
+        records: by `name_seed1`.
+        folder: receives `choices.png`.
+    """
+    runs = group_by_choice(records, RUNS)
+    figure = Figure(figsize=(10, 1.2 + 0.34 * len(runs)), layout="constrained")
+    axes = figure.subplots(1, 2, sharey=True)
+    for axis, (metric, (title, unit, digits)) in zip(axes, METRICS.items(), strict=True):
+        limits = find_limits([value for seeds in runs.values() for value in metric_values(seeds, metric)])
+        if limits is not None:
+            margin = 0.15 * (limits[1] - limits[0])
+            axis.set_xlim(limits[0] - margin, limits[1] + margin)
+        for i, (name, seeds) in enumerate(runs.items()):
+            values = sorted(metric_values(seeds, metric))
+            axis.plot(values, [i] * len(values), "o-", color="black" if name == BASE else "tab:blue")
+            _write_outliers(axis, i, values, digits)
+        axis.axvline(mean(metric_values(runs[BASE], metric)), color="black", linewidth=1, linestyle=":")
+        axis.set_xlabel(f"{title} [{unit}]")
+        axis.grid(alpha=0.3)
+    axes[0].set_yticks(range(len(runs)), list(runs))
+    axes[0].set_ylabel("choice")
+    axes[0].invert_yaxis()
+    figure.suptitle("each point: one seed; dotted: the mean of the unchanged recipe", fontsize=10, x=0.01, ha="left")
+    save_figure(figure, str(folder), "choices.png")
+
+
+def _write_outliers(axis: Axes, y: float, values: list[float], digits: int) -> None:
+    """Write the values that are outside the x axis at its ends."""
+    low, high = axis.get_xlim()
+    style = {"transform": axis.get_yaxis_transform(), "va": "center", "fontsize": 8}
+    if below := [f"{value:.{digits}f}" for value in values if value < low]:
+        axis.text(0.01, y, f"← {', '.join(below)}", ha="left", **style)
+    if above := [f"{value:.{digits}f}" for value in values if value > high]:
+        axis.text(0.99, y, f"{', '.join(above)} →", ha="right", **style)
 
 
 @command
@@ -100,26 +125,17 @@ def main() -> None:
         names = args.only.replace(" ", "").split(",") if args.only else list(RUNS)
         if unknown := [name for name in names if name not in RUNS]:
             raise UserError(f"`only` is {args.only!r}, but {unknown[0]!r} is none of {', '.join(RUNS)}.")
-        seeds = args.seeds.replace(" ", "").split(",")
-        if not all(seed.isascii() and seed.isdecimal() for seed in seeds):
-            raise UserError(f"`seeds` is {args.seeds!r}: give numbers and commas, e.g. 1,2.")
-        try:
-            shlex.split(args.flags)
-        except ValueError as error:
-            raise UserError(f"`flags` is {args.flags!r}: {error}.") from error
         Path(args.output_dir).mkdir(parents=True, exist_ok=True)
+        read_runs(args.output_dir)  # before the work
+    for seed, name in itertools.product(args.seeds.split(","), names):
+        train(name, seed, args)
     runs, records = read_runs(args.output_dir)
-    for seed in seeds:
-        for name in names:
-            train(name, seed, args)
-            runs, records = read_runs(args.output_dir)
     if args.write:
-        CHOICE_RESULTS.mkdir(exist_ok=True)
         for name, record in runs.items():
             write_record(record, CHOICE_RESULTS / f"{name}.json")
-        plot_choices(records, CHOICE_RESULTS / "choices.png")
+        plot_choices(records, CHOICE_RESULTS)
         update_readmes(write=True)
-    plot_choices(records, Path(args.output_dir) / "choices.png")
+    plot_choices(records, Path(args.output_dir))
     print(f"{format_choices(records)}\n\n{format_choices(records, LEVERS)}")
 
 

@@ -11,7 +11,6 @@ texts continue the prompts of the storyteller's stories.json.
 import importlib.util
 import itertools
 import json
-import os
 import runpy
 import subprocess
 import sys
@@ -23,36 +22,29 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import torch
-from machine import read_machine
-from tables import ENGINE_RESULTS, ROOT, describe_machine, file_name, format_engines, update_readmes
+from benchmark_tables import ROOT, finish, format_engines
+from report import STORYTELLER, TRANSLATOR, Report, ReportArguments, read_sentences
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
-from transformers.utils import logging
 
-from hf_scratch.errors import UserError, command, preparation
+from hf_scratch.errors import command, preparation
 from hf_scratch.training.parsing import parse_arguments
 
-TRANSLATOR = ROOT / "model_cards" / "scratch-transformer-multi30k-en-de"
-STORYTELLER = ROOT / "model_cards" / "scratch-gpt-tinystories"
-PACKAGES = {"ctranslate2": "ctranslate2", "onnx": "onnxruntime", "gguf": "llama_cpp"}
 BATCH, BEAMS = 20, 5
 Tokens = list[list[int]]
 Generate = Callable[[], Tokens]
 
 
-@dataclass
-class EngineArguments:
+@dataclass(kw_only=True)
+class EngineArguments(ReportArguments):
     """The options of engines.py."""
 
     data: str = field(metadata={"help": "Multi30k: a folder with test.jsonl."})
     output_dir: str = field(default="runs/engines", metadata={"help": "Folder for engines.json."})
-    only: str | None = field(default=None, metadata={"help": "Some engines: transformers, ctranslate2, gguf, onnx."})
     sentences: int = field(default=200, metadata={"help": "Test sentences to translate."})
     prompts: int = field(default=20, metadata={"help": "Prompts to continue, 20 at most."})
     new_tokens: int = field(default=100, metadata={"help": "Tokens per prompt at most."})
     rounds: int = field(default=3, metadata={"help": "Rounds, of which the median time counts."})
     threads: int = field(default=1, metadata={"help": "Threads of each engine."})
-    write: bool = field(default=False, metadata={"help": "Keep the figures in results/engines, and write the table."})
 
 
 class Task:
@@ -98,9 +90,7 @@ class Task:
 
 def run_command(*words: str) -> str:
     """Run a command of ours, and return its file and the options that matter."""
-    done = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True)
-    if done.returncode:
-        raise UserError(f"{' '.join(words)} failed: {done.stderr.strip().splitlines()[-1]}")
+    subprocess.run([sys.executable, *words], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     pairs = [pair for pair in itertools.pairwise(words) if pair[0] in ("--target", "--quantization")]
     return " ".join([words[0], *itertools.chain(*pairs)])
 
@@ -180,11 +170,12 @@ def in_onnxruntime(task: Task, quantization: str, folder: Path, threads: int) ->
     return made, lambda: [functions["generate"](graphs, config, ids, task.new_tokens) for ids in task.ids]
 
 
+# for each engine: its package, what loads and runs it, and the quantizations
 ENGINES = {
-    "transformers": (in_transformers, ("float32",)),
-    "ctranslate2": (in_ctranslate2, ("float32", "int8")),
-    "gguf": (in_llama_cpp, ("float32", "float16", "int8")),
-    "onnx": (in_onnxruntime, ("float32", "int8")),
+    "transformers": ("transformers", in_transformers, ("float32",)),
+    "ctranslate2": ("ctranslate2", in_ctranslate2, ("float32", "int8")),
+    "gguf": ("llama_cpp", in_llama_cpp, ("float32", "float16", "int8")),
+    "onnx": ("onnxruntime", in_onnxruntime, ("float32", "int8")),
 }
 
 
@@ -217,65 +208,46 @@ def weigh(folder: Path) -> float:
     return round(sum(path.stat().st_size for path in folder.rglob("*") if path.suffix in kinds) / 1e6, 1)
 
 
+def measure_engine(engine: str, task: Task, args: EngineArguments) -> list[dict[str, Any]]:
+    """The rows of an engine: one per quantization."""
+    package, load, quantizations = ENGINES[engine]
+    rows = []
+    for quantization in quantizations:
+        row = {"engine": engine, "what": task.what, "command": "", "quantization": quantization, "missing": None}
+        if importlib.util.find_spec(package) is None:
+            row["missing"] = f"{package} is not installed"
+        else:
+            with tempfile.TemporaryDirectory() as parent:
+                folder = Path(parent) / "model"
+                row["command"], generate = load(task, quantization, folder, args.threads)
+                row |= {"megabytes": weigh(folder), **measure(task, generate, args.rounds)}
+        rows.append(row)
+        print(json.dumps(row), file=sys.stderr)
+    return rows
+
+
 @command
 def main():
     with preparation():
         (args,), _ = parse_arguments(EngineArguments)
-        chosen = args.only.split(",") if args.only else list(ENGINES)
-        if unknown := [name for name in chosen if name not in ENGINES]:
-            raise UserError(f"`only` is {args.only!r}, but {unknown[0]} is none of {', '.join(ENGINES)}.")
-        if args.write and args.only:
-            raise UserError("`write` keeps the figures of one whole run: leave out `only`.")
-        lines = (Path(args.data) / "test.jsonl").read_text(encoding="utf-8").splitlines()[: args.sentences]
-        sentences = [json.loads(line)["en"] for line in lines]
+        chosen = args.choose(ENGINES)
+        sentences = read_sentences(args.data, args.sentences)
         prompts = json.loads((STORYTELLER / "stories.json").read_text(encoding="utf-8"))["prompts"][: args.prompts]
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    torch.set_num_threads(args.threads)
-    start, rows = time.perf_counter(), []
-    machine = read_machine(args.threads, f"{len(sentences)} test sentences of Multi30k, {len(prompts)} prompts")
-    machine["load_before"] = round(os.getloadavg()[0], 1)
-    tasks = {
-        "beams": Task(TRANSLATOR, sentences, 128, BEAMS, BATCH),
-        "greedy": Task(TRANSLATOR, sentences, 128, 1, 1),
-        "texts": Task(STORYTELLER, prompts, args.new_tokens, 1, 1),
-    }
-    for name, task in tasks.items():
-        figures = measure(task, task.generate_with(task.model), args.rounds)
-        size = round(sum(p.numel() * 4 for p in task.model.parameters()) / 1e6, 1)
-        row = {"engine": "hf_scratch", "what": task.what, "command": "", "quantization": "float32"}
-        rows.append({**row, "megabytes": size, "missing": None, **figures})
-        for engine in chosen:
-            # ONNX graphs have no beam search, and llama.cpp's GPT-2 is no translator
-            if (engine, name) in {("onnx", "beams"), ("gguf", "beams"), ("gguf", "greedy")}:
-                continue
-            if name == "greedy" and engine != "onnx":
-                continue
-            load, quantizations = ENGINES[engine]
-            package = PACKAGES.get(engine, engine)
-            for quantization in quantizations:
-                row = {"engine": engine, "what": task.what, "command": "", "quantization": quantization}
-                if importlib.util.find_spec(package) is None:
-                    rows.append({**row, "missing": f"{package} is not installed"})
-                    continue
-                with tempfile.TemporaryDirectory() as parent:
-                    folder = Path(parent) / "model"
-                    row["command"], generate = load(task, quantization, folder, args.threads)
-                    rows.append({**row, "megabytes": weigh(folder), "missing": None})
-                    rows[-1] |= measure(task, generate, args.rounds)
-                    print(json.dumps(rows[-1]), file=sys.stderr)
-                    del generate
-    machine["minutes"] = round((time.perf_counter() - start) / 60, 1)
-    report = {"machine": machine, "rows": rows}
-    text = json.dumps(report, indent=2) + "\n"
-    output_dir = Path(args.output_dir)
-    output_dir.mkdir(parents=True, exist_ok=True)
-    (output_dir / "engines.json").write_text(text, encoding="utf-8")
-    if args.write:
-        ENGINE_RESULTS.mkdir(exist_ok=True)
-        (ENGINE_RESULTS / file_name(machine)).write_text(text, encoding="utf-8")
-        update_readmes(write=True)
-    print(f"{format_engines(report)}\n\n{describe_machine(machine)}")
+    report = Report(args.threads, f"{len(sentences)} test sentences of Multi30k, {len(prompts)} prompts")
+    # ONNX graphs have no beam search, and llama.cpp's GPT-2 is no translator
+    tasks = [
+        (Task(TRANSLATOR, sentences, 128, BEAMS, BATCH), ("transformers", "ctranslate2")),
+        (Task(TRANSLATOR, sentences, 128, 1, 1), ("onnx",)),
+        (Task(STORYTELLER, prompts, args.new_tokens, 1, 1), tuple(ENGINES)),
+    ]
+    for task, engines in tasks:
+        row = {"engine": "hf_scratch", "what": task.what, "command": "", "quantization": "float32", "missing": None}
+        row["megabytes"] = round(sum(p.numel() * 4 for p in task.model.parameters()) / 1e6, 1)
+        report.figures["rows"].append(row | measure(task, task.generate_with(task.model), args.rounds))
+        for engine in engines:
+            if engine in chosen:
+                report.figures["rows"] += measure_engine(engine, task, args)
+    finish(report, args, "engines", format_engines)
 
 
 if __name__ == "__main__":

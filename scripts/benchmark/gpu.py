@@ -29,28 +29,15 @@ from typing import Any
 import torch
 import transformers
 from torch.utils.flop_counter import FlopCounterMode
-from transformers import (
-    CompileConfig,
-    GPT2Config,
-    GPT2LMHeadModel,
-    HfArgumentParser,
-    MarianConfig,
-    MarianMTModel,
-    PreTrainedModel,
-)
+from transformers import CompileConfig, HfArgumentParser, PreTrainedModel
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # on a bare machine the package is not installed
 
-from hf_scratch import (
-    ScratchGPTConfig,
-    ScratchGPTForCausalLM,
-    ScratchTransformerConfig,
-    ScratchTransformerForConditionalGeneration,
-)
+from peers import OURS, Size, list_builders
+
 from hf_scratch.models.loss import linear_cross_entropy
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-OURS = "hf_scratch"
 # bfloat16 with float32 sums, without sparsity, in FLOP/s: the vendors' data sheets. The first name that fits counts.
 PEAKS = {"H100 PCIe": 756e12, "H100": 989e12, "H200": 989e12, "B200": 2250e12, "A100": 312e12, "L40S": 362e12}
 
@@ -69,81 +56,35 @@ class GpuArguments:
 
 
 @dataclass
-class Sizes:
-    """The dimensions of one benchmark."""
+class Setting:
+    """The dimensions of one benchmark: for each family the model, and a batch's rows and tokens per row."""
 
-    gpt: dict[str, int]
-    transformer: dict[str, int]
-    gpt_batch: tuple[int, int]  # rows, tokens per row
-    transformer_batch: tuple[int, int]
-    generation: tuple[int, int]  # tokens of the prompt, and new ones
-    steps: int  # per measurement
+    models: dict[str, Size]
+    batches: dict[str, tuple[int, int]]
+    prompt: int  # tokens
+    new: int  # tokens that are generated
+    steps: int  # of training, per measurement
 
 
-SIZES = {
-    "full": Sizes(
-        gpt={"vocab_size": 50_257, "width": 768, "layers": 12, "heads": 12, "inner": 3072},
-        transformer={"vocab_size": 32_000, "width": 512, "layers": 6, "heads": 8, "inner": 2048},
-        gpt_batch=(16, 1024),
-        transformer_batch=(128, 64),
-        generation=(32, 128),
-        steps=10,
+GPT2_SMALL = Size(50_257, width=768, layers=12, heads=12, inner=3072, positions=1024)
+PAPERS_BASE = Size(32_000, width=512, layers=6, heads=8, inner=2048, positions=256)
+TINY = Size(512, width=64, layers=2, heads=2, inner=128, positions=64)
+SETTINGS = {
+    "full": Setting(
+        {"gpt": GPT2_SMALL, "transformer": PAPERS_BASE}, {"gpt": (16, 1024), "transformer": (128, 64)}, 32, 128, 10
     ),
-    "tiny": Sizes(
-        gpt={"vocab_size": 512, "width": 64, "layers": 2, "heads": 2, "inner": 128},
-        transformer={"vocab_size": 512, "width": 64, "layers": 2, "heads": 2, "inner": 128},
-        gpt_batch=(2, 64),
-        transformer_batch=(4, 16),
-        generation=(8, 8),
-        steps=1,
-    ),
+    "tiny": Setting({"gpt": TINY, "transformer": TINY}, {"gpt": (2, 64), "transformer": (4, 16)}, 8, 8, 1),
 }
+NAMES = {"gpt": "GPT", "transformer": "encoder-decoder"}
 
 
-# models
+# training
 
 
-def build(family: str, sizes: Sizes, dropout: float = 0.1) -> dict[str, Callable[[], PreTrainedModel]]:
-    """Functions that build our model and its peer with the same dimensions, on the current device."""
-    size, positions = getattr(sizes, family), max(getattr(sizes, f"{family}_batch")[1], sum(sizes.generation))
-    common = {"vocab_size": size["vocab_size"], "attn_implementation": "sdpa", "bos_token_id": 1, "eos_token_id": 2}
-    if family == "gpt":
-        ours = ScratchGPTConfig(
-            hidden_size=size["width"],
-            num_hidden_layers=size["layers"],
-            num_attention_heads=size["heads"],
-            intermediate_size=size["inner"],
-            max_position_embeddings=positions,
-            hidden_act="gelu_new",
-            pad_token_id=0,
-            **dict.fromkeys(("embedding_dropout", "hidden_dropout", "attention_dropout"), dropout),
-            **common,
-        )
-        peer = GPT2Config(
-            n_embd=size["width"],
-            n_layer=size["layers"],
-            n_head=size["heads"],
-            n_inner=size["inner"],
-            n_positions=positions,
-            pad_token_id=0,
-            **dict.fromkeys(("embd_pdrop", "resid_pdrop", "attn_pdrop"), dropout),
-            **common,
-        )
-        return {OURS: partial(ScratchGPTForCausalLM, ours), "GPT2LMHeadModel": partial(GPT2LMHeadModel, peer)}
-    sides = {"layers": size["layers"], "attention_heads": size["heads"], "ffn_dim": size["inner"]}
-    fields = {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in sides.items()}
-    fields |= {"d_model": size["width"], "max_position_embeddings": positions, "dropout": dropout, "pad_token_id": 0}
-    fields |= {"decoder_start_token_id": 1, "activation_function": "relu", "scale_embedding": True, **common}
-    return {
-        OURS: partial(ScratchTransformerForConditionalGeneration, ScratchTransformerConfig(**fields)),
-        "MarianMTModel": partial(MarianMTModel, MarianConfig(**fields, forced_eos_token_id=None)),
-    }
-
-
-def make_batch(family: str, sizes: Sizes) -> dict[str, torch.Tensor]:
+def make_batch(family: str, setting: Setting) -> dict[str, torch.Tensor]:
     """Random tokens without padding."""
-    rows, length = getattr(sizes, f"{family}_batch")
-    ids, labels = torch.randint(3, getattr(sizes, family)["vocab_size"], (2, rows, length), device=DEVICE)
+    shape = (2, *setting.batches[family])
+    ids, labels = torch.randint(3, setting.models[family].vocabulary, shape, device=DEVICE)
     return {"input_ids": ids, "labels": ids if family == "gpt" else labels}
 
 
@@ -173,19 +114,12 @@ class Training:
             self.optimizer.step()
             self.optimizer.zero_grad()
 
-    def peak_memory(self) -> int | None:
-        """Bytes, with the weights and moments; None without a GPU."""
-        if DEVICE == "cpu":
-            return None
-        torch.cuda.synchronize()
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
-        self()
-        torch.cuda.synchronize()
+    def peak_memory(self) -> int:
+        """Bytes, with the weights and moments; 0 without a GPU."""
+        peak = measure_peak(self)
         tensors = [*self.model.parameters(), *self.model.buffers()]
         tensors += [value for state in self.optimizer.state.values() for value in state.values()]
-        own = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-        return torch.cuda.max_memory_allocated() - before + own
+        return peak and peak + sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 # measuring
@@ -210,21 +144,29 @@ def take_turns(functions: dict[str, Callable[[], Any]], rounds: int) -> dict[str
         elif turn > 1:
             seconds[name].append(taken)
     result = {"first": first, "seconds": {name: statistics.median(values) for name, values in seconds.items()}}
-    others = {name: values for name, values in seconds.items() if name != OURS}
-    ratios = {
-        name: [peer / ours for peer, ours in zip(values, seconds[OURS], strict=True)]
-        for name, values in others.items()
-    }
-    result["ratio"] = {name: statistics.median(values) for name, values in ratios.items()}
-    result["spread"] = {
-        name: (max(values) - min(values)) / statistics.median(values) for name, values in ratios.items()
-    }
+    result |= {"ratio": {}, "spread": {}}
+    for name in functions.keys() - {OURS}:
+        ratios = [peer / ours for peer, ours in zip(seconds[name], seconds[OURS], strict=True)]
+        result["ratio"][name] = statistics.median(ratios)
+        result["spread"][name] = (max(ratios) - min(ratios)) / statistics.median(ratios)
     return result
 
 
 def synchronize() -> None:
     if DEVICE == "cuda":
         torch.cuda.synchronize()
+
+
+def measure_peak(work: Callable[[], Any]) -> int:
+    """The bytes of the GPU that `work` needs at most, beyond those in use before; 0 without a GPU."""
+    if DEVICE == "cpu":
+        return 0
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    work()
+    torch.cuda.synchronize()
+    return torch.cuda.max_memory_allocated() - before
 
 
 def find_peak() -> tuple[float, str]:
@@ -243,24 +185,24 @@ def find_peak() -> tuple[float, str]:
 # rows
 
 
-def compare_training(family: str, compiled: bool, sizes: Sizes, rounds: int, peak: float) -> dict[str, Any]:
-    batch, makers = make_batch(family, sizes), build(family, sizes)
-    flops = count_flops(makers[OURS], batch)
-    trainings = {name: Training(make(), batch, compiled, sizes.steps) for name, make in makers.items()}
+def compare_training(family: str, compiled: bool, setting: Setting, rounds: int, peak: float) -> dict[str, Any]:
+    batch, builders = make_batch(family, setting), list_builders(family, setting.models[family])
+    flops = count_flops(builders[OURS], batch) * setting.steps
+    trainings = {name: Training(build(), batch, compiled, setting.steps) for name, build in builders.items()}
     result = take_turns(trainings, rounds)
-    tokens = batch["labels"].numel()
-    result["tokens_per_second"] = {name: tokens * sizes.steps / s for name, s in result["seconds"].items()}
-    result["mfu"] = {name: flops * sizes.steps / s / peak for name, s in result["seconds"].items()}
+    tokens = batch["labels"].numel() * setting.steps
+    result["tokens_per_second"] = {name: tokens / s for name, s in result["seconds"].items()}
+    result["mfu"] = {name: flops / s / peak for name, s in result["seconds"].items()}
     result["memory"] = {name: training.peak_memory() for name, training in trainings.items()}
     return result
 
 
-def compare_losses(sizes: Sizes, rounds: int) -> dict[str, Any]:
+def compare_losses(setting: Setting, rounds: int) -> dict[str, Any]:
     """The head's loss and gradients alone: ours, all logits, torch's function and Liger's, where there are any."""
-    (rows, length), size = sizes.gpt_batch, sizes.gpt
-    hidden = torch.randn(rows * length, size["width"], device=DEVICE, requires_grad=True)
-    head = torch.nn.Linear(size["width"], size["vocab_size"], bias=False, device=DEVICE)
-    labels = torch.randint(0, size["vocab_size"], (rows * length,), device=DEVICE)
+    (rows, length), size = setting.batches["gpt"], setting.models["gpt"]
+    hidden = torch.randn(rows * length, size.width, device=DEVICE, requires_grad=True)
+    head = torch.nn.Linear(size.width, size.vocabulary, bias=False, device=DEVICE)
+    labels = torch.randint(0, size.vocabulary, (rows * length,), device=DEVICE)
     losses = {
         OURS: lambda: linear_cross_entropy(hidden[None], head, labels[None]),
         "all logits": lambda: torch.nn.functional.cross_entropy(head(hidden).float(), labels),
@@ -275,50 +217,49 @@ def compare_losses(sizes: Sizes, rounds: int) -> dict[str, Any]:
         losses["Liger"] = lambda: liger(head.weight, hidden, labels)
     except ImportError:
         pass
-    memory = {}
 
     def run(name: str) -> None:
         hidden.grad = head.weight.grad = None
-        if DEVICE == "cuda":
-            torch.cuda.reset_peak_memory_stats()
-            before = torch.cuda.memory_allocated()
         with torch.autocast(DEVICE, torch.bfloat16):
             loss = losses[name]()
         loss.backward()
-        memory[name] = torch.cuda.max_memory_allocated() - before if DEVICE == "cuda" else None
 
-    result = take_turns({name: partial(run, name) for name in losses}, rounds)
+    functions = {name: partial(run, name) for name in losses}
+    result = take_turns(functions, rounds)
     result["tokens_per_second"] = {name: len(labels) / s for name, s in result["seconds"].items()}
+    memory = {}
+    for name, function in functions.items():
+        hidden.grad = head.weight.grad = None
+        memory[name] = measure_peak(function)
     return {**result, "memory": memory}
 
 
-def compare_generation(family: str, rows: int, mode: str, sizes: Sizes, rounds: int) -> dict[str, Any]:
-    prompt, new = sizes.generation
-    ids = torch.randint(3, getattr(sizes, family)["vocab_size"], (rows, prompt), device=DEVICE)
-    options = {"max_new_tokens": new, "min_new_tokens": new, "do_sample": False}
+def compare_generation(family: str, rows: int, mode: str, setting: Setting, rounds: int) -> dict[str, Any]:
+    """Greedy generation by transformers' loop: our CPU decoder has a benchmark of its own."""
+    ids = torch.randint(3, setting.models[family].vocabulary, (rows, setting.prompt), device=DEVICE)
+    options = {"max_new_tokens": setting.new, "min_new_tokens": setting.new, "do_sample": False}
     if mode != "eager":
         options["cache_implementation"] = "static"
         options["compile_config"] = CompileConfig(mode="reduce-overhead" if mode == "CUDA graphs" else "default")
     dtype = torch.bfloat16 if DEVICE == "cuda" else torch.float32
-    models = {name: make().to(DEVICE, dtype).eval() for name, make in build(family, sizes).items()}
-    # our CPU decoder has a benchmark of its own; here both run transformers' loop
+    builders = list_builders(family, setting.models[family])
+    models = {name: build().to(DEVICE, dtype).eval() for name, build in builders.items()}
     functions = {name: partial(model.generate, ids, **options) for name, model in models.items()}
     result = take_turns(functions, min(rounds, 3))
-    result["tokens_per_second"] = {name: rows * new / s for name, s in result["seconds"].items()}
+    result["tokens_per_second"] = {name: rows * setting.new / s for name, s in result["seconds"].items()}
     return result
 
 
-def list_rows(sizes: Sizes, rounds: int, peak: float) -> dict[str, Callable[[], dict[str, Any]]]:
+def list_rows(setting: Setting, rounds: int, peak: float) -> dict[str, Callable[[], dict[str, Any]]]:
     """What is measured, the most important first."""
-    names = {"gpt": "GPT", "transformer": "encoder-decoder"}
     rows: dict[str, Callable[[], dict[str, Any]]] = {}
-    for compiled, family in itertools.product((True, False), names):
+    for compiled, family in itertools.product((True, False), NAMES):
         how = "compiled" if compiled else "eager"
-        rows[f"training, {names[family]}, {how}"] = partial(compare_training, family, compiled, sizes, rounds, peak)
-    rows["loss and its gradients"] = partial(compare_losses, sizes, rounds)
-    for family, mode, batch in itertools.product(names, ("eager", "static cache, compiled", "CUDA graphs"), (1, 64)):
-        name = f"greedy, {names[family]}, {mode}, batch {batch}"
-        rows[name] = partial(compare_generation, family, batch, mode, sizes, rounds)
+        rows[f"training, {NAMES[family]}, {how}"] = partial(compare_training, family, compiled, setting, rounds, peak)
+    rows["loss and its gradients"] = partial(compare_losses, setting, rounds)
+    for family, mode, batch in itertools.product(NAMES, ("eager", "static cache, compiled", "CUDA graphs"), (1, 64)):
+        name = f"greedy, {NAMES[family]}, {mode}, batch {batch}"
+        rows[name] = partial(compare_generation, family, batch, mode, setting, rounds)
     return rows
 
 
@@ -345,11 +286,11 @@ def main():
     transformers.logging.set_verbosity_error()
     torch.manual_seed(0)
     torch.set_float32_matmul_precision("high")
-    sizes, (peak, source) = SIZES[args.size], find_peak()
+    setting, (peak, source) = SETTINGS[args.size], find_peak()
     device = torch.cuda.get_device_name() if DEVICE == "cuda" else "CPU"
     versions = {"torch": torch.__version__, "transformers": transformers.__version__, "cuda": torch.version.cuda}
-    report = {"device": device, "peak": source, **versions, "size": asdict(sizes), "rows": {}}
-    for name, measure in list_rows(sizes, args.rounds, peak).items():
+    report = {"device": device, "peak": source, **versions, "size": asdict(setting), "rows": {}}
+    for name, measure in list_rows(setting, args.rounds, peak).items():
         minutes = (time.monotonic() - start) / 60
         if minutes > args.max_minutes:
             report["rows"][name] = {"skipped": f"no time was left after {minutes:.1f} minutes"}

@@ -11,7 +11,6 @@ GPT2LMHeadModel or PegasusForConditionalGeneration.
 
 import itertools
 import json
-import os
 import sys
 import time
 from dataclasses import dataclass, field
@@ -20,18 +19,15 @@ from statistics import median
 from typing import Any
 
 import torch
-from machine import read_machine
-from tables import OPTION_RESULTS, ROOT, describe_machine, file_name, format_options, update_readmes
+from benchmark_tables import finish, format_options
+from report import STORYTELLER, TRANSLATOR, Report, ReportArguments, read_sentences
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel
 from transformers.generation import BaseStreamer
-from transformers.utils import logging
 
 from hf_scratch.convert import to_gpt2, to_pegasus
-from hf_scratch.errors import UserError, command, preparation
+from hf_scratch.errors import command, preparation
 from hf_scratch.training.parsing import parse_arguments
 
-TRANSLATOR = ROOT / "model_cards" / "scratch-transformer-multi30k-en-de"
-STORYTELLER = ROOT / "model_cards" / "scratch-gpt-tinystories"
 BATCH, NEW_TOKENS = 20, 100
 PROCESSED = {"min_new_tokens": 10, "repetition_penalty": 1.2, "no_repeat_ngram_size": 3}
 SCORES = {"return_dict_in_generate": True, "output_scores": True, "output_logits": True}
@@ -50,6 +46,7 @@ class Discard(BaseStreamer):
 
 
 # for each name: what is measured, the options of `generate()`, and how the models differ from float32 and "sdpa"
+# fmt: off
 OPTIONS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "greedy": ("greedy", {}, {}),
     "processed": ("greedy, min_new_tokens, repetition_penalty, no_repeat_ngram_size", PROCESSED, {}),
@@ -63,30 +60,26 @@ OPTIONS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "prompt_lookup": ("greedy, prompt_lookup_num_tokens", {"prompt_lookup_num_tokens": 4}, {}),
     "beams": ("5 beams", BEAMS, {}),
     "beams_n_best": ("5 beams, num_return_sequences", BEAMS | {"num_return_sequences": 5}, {}),
-    "beams_processed": (
-        "5 beams, min_new_tokens, no_repeat_ngram_size",
-        BEAMS | {"min_new_tokens": 5, "no_repeat_ngram_size": 3},
-        {},
-    ),
+    "beams_processed": ("5 beams, min_new_tokens, no_repeat_ngram_size",
+                        BEAMS | {"min_new_tokens": 5, "no_repeat_ngram_size": 3}, {}),
     "beams_scores": ("5 beams, scores and logits returned", BEAMS | SCORES, {}),
     "beams_sampling": ("5 beams, sampled", BEAMS | SAMPLED, {}),
     "beams_eager": ("5 beams, eager attention", BEAMS, {"attn_implementation": "eager"}),
     "beams_bfloat16": ("5 beams, bfloat16", BEAMS, {"dtype": torch.bfloat16}),
 }
+# fmt: on
 OF_ONE_TEXT = {"streaming", "prompt_lookup"}  # transformers has these for a batch of one alone
 
 
-@dataclass
-class OptionArguments:
+@dataclass(kw_only=True)
+class OptionArguments(ReportArguments):
     """The options of options.py."""
 
     data: str = field(metadata={"help": "Multi30k: a folder with test.jsonl."})
     output_dir: str = field(default="runs/options", metadata={"help": "Folder for options.json."})
-    only: str | None = field(default=None, metadata={"help": f"Some of {', '.join(OPTIONS)}. Default: all."})
     sentences: int = field(default=100, metadata={"help": "Test sentences to translate."})
     rounds: int = field(default=5, metadata={"help": "Rounds, in which the three take turns."})
     threads: int = field(default=2, metadata={"help": "CPU threads of every model."})
-    write: bool = field(default=False, metadata={"help": "Keep the figures in results/options, and write the table."})
 
 
 def load(folder: Path, changes: dict[str, Any]) -> tuple[PreTrainedModel, PreTrainedModel]:
@@ -102,28 +95,28 @@ def load(folder: Path, changes: dict[str, Any]) -> tuple[PreTrainedModel, PreTra
     return model, peer
 
 
-def measure(name: str, folder: Path, batches: list, args: OptionArguments) -> dict[str, Any]:
+def measure(name: str, folder: Path, batches: list, rounds: int) -> dict[str, Any]:
     """Seconds of ours, of transformers' loop and of the peer in turns, and whether their tokens are equal."""
     what, options, changes = OPTIONS[name]
     model, peer = load(folder, changes)
     options = {"do_sample": False, "max_new_tokens": NEW_TOKENS if folder == STORYTELLER else 60} | options
     runs = {"ours": (model, {}), "loop": (model, {"cache_implementation": "dynamic"}), "peer": (peer, {})}
     seconds, tokens = {who: [] for who in runs}, {}
-    for number, (who, (run, more)) in itertools.product(range(-1, args.rounds), runs.items()):
+    for number, (who, (run, more)) in itertools.product(range(-1, rounds), runs.items()):
         torch.manual_seed(0)
         start = time.perf_counter()
         outputs = [run.generate(**batch, **options, **more) for batch in batches]
         if number >= 0:  # the first is a warm-up
             seconds[who].append(time.perf_counter() - start)
         outputs = [output if isinstance(output, torch.Tensor) else output.sequences for output in outputs]
-        tokens[who] = [row.tolist() for output in outputs for row in output]
+        tokens[who] = [remove_padding(row.tolist()) for output in outputs for row in output]
     row = {"name": name, "what": what, "model": "storyteller" if folder == STORYTELLER else "translator"}
     row |= {"texts": len(tokens["ours"]), "seconds": seconds}
     for who in ("loop", "peer"):
         ratios = [other / own for other, own in zip(seconds[who], seconds["ours"], strict=True)]
-        row[who] = {"ratio": median(ratios), "spread": (max(ratios) - min(ratios)) / median(ratios)}
-        pairs = zip(tokens[who], tokens["ours"], strict=True)
-        row[who]["equal"] = sum(remove_padding(a) == remove_padding(b) for a, b in pairs)
+        equal = sum(a == b for a, b in zip(tokens[who], tokens["ours"], strict=True))
+        spread = (max(ratios) - min(ratios)) / median(ratios)
+        row[who] = {"ratio": median(ratios), "spread": spread, "equal": equal}
     return row
 
 
@@ -137,19 +130,9 @@ def remove_padding(ids: list[int]) -> list[int]:
 def main():
     with preparation():
         (args,), _ = parse_arguments(OptionArguments)
-        chosen = args.only.split(",") if args.only else list(OPTIONS)
-        if unknown := [name for name in chosen if name not in OPTIONS]:
-            raise UserError(f"`only` is {args.only!r}, but {unknown[0]} is none of {', '.join(OPTIONS)}.")
-        if args.write and args.only:
-            raise UserError("`write` keeps the figures of one whole run: leave out `only`.")
-        lines = (Path(args.data) / "test.jsonl").read_text(encoding="utf-8").splitlines()[: args.sentences]
-        sentences = [json.loads(line)["en"] for line in lines]
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    torch.set_num_threads(args.threads)
-    start, rows = time.perf_counter(), []
-    machine = read_machine(args.threads, f"{len(sentences)} test sentences of Multi30k, one prompt")
-    machine["load_before"] = round(os.getloadavg()[0], 1)
+        chosen = args.choose(OPTIONS)
+        sentences = read_sentences(args.data, args.sentences)
+    report = Report(args.threads, f"{len(sentences)} test sentences of Multi30k, one prompt")
     prompt = AutoTokenizer.from_pretrained(STORYTELLER)("Once upon a time", return_tensors="pt")
     tokenizer = AutoTokenizer.from_pretrained(TRANSLATOR)
     parts = [sentences[begin : begin + BATCH] for begin in range(0, len(sentences), BATCH)]
@@ -157,20 +140,10 @@ def main():
     for folder, name in itertools.product((STORYTELLER, TRANSLATOR), chosen):
         if folder == TRANSLATOR and name in OF_ONE_TEXT:
             continue
-        rows.append(measure(name, folder, [prompt] if folder == STORYTELLER else batches, args))
-        print(json.dumps(rows[-1]), file=sys.stderr)
-    machine["minutes"] = round((time.perf_counter() - start) / 60, 1)
-    machine["load_after"] = round(os.getloadavg()[0], 1)
-    report = {"machine": machine, "rows": rows}
-    text = json.dumps(report, indent=2) + "\n"
-    output_dir = Path(args.output_dir)
-    output_dir.mkdir(parents=True, exist_ok=True)
-    (output_dir / "options.json").write_text(text, encoding="utf-8")
-    if args.write:
-        OPTION_RESULTS.mkdir(exist_ok=True)
-        (OPTION_RESULTS / file_name(machine)).write_text(text, encoding="utf-8")
-        update_readmes(write=True)
-    print(f"{format_options(report)}\n\n{describe_machine(machine)}")
+        inputs = [prompt] if folder == STORYTELLER else batches
+        report.figures["rows"].append(measure(name, folder, inputs, args.rounds))
+        print(json.dumps(report.figures["rows"][-1]), file=sys.stderr)
+    finish(report, args, "options", format_options)
 
 
 if __name__ == "__main__":

@@ -10,30 +10,40 @@ vocabulary, as often as Zipf's law says, in sentences about as long as TinyStori
 
 import itertools
 import json
+import multiprocessing
 import os
-import random
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import psutil
-from machine import read_machine
-from tables import FOLDER, SCALE_RESULTS, describe_machine, file_name, format_scale, update_readmes
+import torch
+from benchmark_tables import ROOT, finish, format_scale
+from datasets import Dataset
+from invented import draw_pairs
+from report import Report, ReportArguments, measure_peak
+from transformers import TrainingArguments
 
+from hf_scratch import ScratchGPTConfig, ScratchGPTForCausalLM
 from hf_scratch.data.columns import count_ids
 from hf_scratch.data.preparation import load_prepared
 from hf_scratch.data.sampling import TokenBudgetBatchSampler
 from hf_scratch.errors import UserError, command, preparation
+from hf_scratch.evaluation.language_modeling import evaluate_language_model
+from hf_scratch.recipes import read_recipe
+from hf_scratch.tokenization import train_tokenizer
 from hf_scratch.training.parsing import parse_arguments
+from hf_scratch.training.trainers import LanguageModelTrainer
 
-SCRIPTS = FOLDER.parent
+SCRIPTS = ROOT / "scripts"
 MEASURES = {  # name: the work, its target, the unit
     "texts": ("200 MB of text, GPT, vocabulary 16,000: start to first update", 75, "s"),
     "texts_cpu": ("the same, CPU time of all processes", None, "s"),
@@ -45,51 +55,31 @@ MEASURES = {  # name: the work, its target, the unit
     "evaluation_memory": ("evaluation memory, over one logits tensor of 32 x 512 x 16,000", 0.3, ""),
     "two_processes": ("2 processes of 1 thread against 1, rows per second", 1.8, ""),
 }
-QUICK = {"max_steps": 1, "eval_strategy": "no", "save_strategy": "no", "use_cpu": "true"}
 
 
-@dataclass
-class ScaleArguments:
+# of training scripts that train for a moment
+QUICK = {"eval_strategy": "no", "save_strategy": "no", "load_best_model_at_end": "false", "average_checkpoints": 0}
+QUICK |= {"use_cpu": "true"}
+
+
+@dataclass(kw_only=True)
+class ScaleArguments(ReportArguments):
     """The options of scale.py."""
 
     output_dir: str = field(default="runs/scale", metadata={"help": "Folder for scale.json and for the data."})
-    only: str | None = field(default=None, metadata={"help": f"Some of the rows: {', '.join(MEASURES)}."})
     megabytes: int = field(default=200, metadata={"help": "Of text for the language model."})
     pairs: int = field(default=1_000_000, metadata={"help": "Pairs for the translator."})
-    write: bool = field(default=False, metadata={"help": "Keep the figures in results/scale, and write the table."})
 
 
-def make_words(seed: int = 0, count: int = 30_000) -> tuple[list[str], list[float]]:
-    """Invent words, and the cumulative weights with which they are drawn."""
-    rng = random.Random(seed)
-    syllables = ["".join(pair) for pair in itertools.product("bdfgklmnprstvw", "aeiou")]
-    words = ["".join(rng.choices(syllables, k=rng.randint(1, 4))) for _ in range(count)]
-    return words, list(itertools.accumulate(1 / rank for rank in range(1, count + 1)))
-
-
-def draw_sentences(words: list[str], weights: list[float], seed: int) -> Iterator[str]:
-    """Draw sentences of 4 to 20 words, without end."""
-    rng = random.Random(seed)
-    while True:
-        yield " ".join(rng.choices(words, cum_weights=weights, k=rng.randint(4, 20))) + "."
-
-
-def write_texts(path: Path, megabytes: int) -> None:
-    """Write texts of 15 sentences until there are this many megabytes of them."""
-    sentences, size = draw_sentences(*make_words(), 0), 0
+def write_rows(path: Path, rows: Iterable[dict[str, str]], megabytes: float = float("inf")) -> Path:
+    """Write rows as JSON lines until there are this many megabytes of them."""
+    size = 0
     with path.open("w", encoding="utf-8") as file:
-        while size < megabytes * 1e6:
-            text = " ".join(itertools.islice(sentences, 15))
-            size += len(text)
-            file.write(json.dumps({"text": text}) + "\n")
-
-
-def write_pairs(path: Path, pairs: int) -> None:
-    """Write pairs of sentences."""
-    sides = [draw_sentences(*make_words(seed), seed) for seed in (1, 2)]
-    with path.open("w", encoding="utf-8") as file:
-        for en, de in itertools.islice(zip(*sides, strict=True), pairs):
-            file.write(json.dumps({"en": en, "de": de}) + "\n")
+        for row in rows:
+            if size >= megabytes * 1e6:
+                break
+            size += file.write(json.dumps(row) + "\n")
+    return path
 
 
 def run_script(cache: Path, output_dir: Path, script: str, recipe: str, processes: int = 1, **options: Any) -> dict:
@@ -100,7 +90,7 @@ def run_script(cache: Path, output_dir: Path, script: str, recipe: str, processe
         output_dir: the run's folder, which is emptied first.
         script: the script's name.
         recipe: the recipe's.
-        processes: how many `accelerate launch` starts; 1 starts none.
+        processes: how many torchrun starts; with 1, there is no torchrun.
         options: the other arguments.
 
     Returns:
@@ -110,17 +100,7 @@ def run_script(cache: Path, output_dir: Path, script: str, recipe: str, processe
     shutil.rmtree(output_dir, ignore_errors=True)
     options["output_dir"] = output_dir
     words = [str(word) for name, value in options.items() for word in (f"--{name}", value)]
-    launcher = ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", str(processes)]
-    launcher += [
-        "--num_machines",
-        "1",
-        "--mixed_precision",
-        "no",
-        "--dynamo_backend",
-        "no",
-        "--main_process_port",
-        "0",
-    ]
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
     start, before, peak = time.perf_counter(), os.times(), 0
     process = subprocess.Popen(
         [sys.executable, *(launcher if processes > 1 else []), SCRIPTS / script, SCRIPTS / "recipes" / recipe, *words],
@@ -129,10 +109,10 @@ def run_script(cache: Path, output_dir: Path, script: str, recipe: str, processe
         stderr=subprocess.PIPE,
         text=True,
     )
-    while True:
+    errors = None
+    while errors is None:
         try:
             _, errors = process.communicate(timeout=0.5)
-            break
         except subprocess.TimeoutExpired:
             peak = max(peak, sum(map(_memory, [process.pid, *_children(process.pid)])))
     if process.returncode:
@@ -159,11 +139,10 @@ def _memory(pid: int) -> int:
 
 def measure_texts(args: ScaleArguments, folder: Path) -> dict[str, float]:
     """Train a GPT for one update on large data, twice."""
-    file = folder / "texts.jsonl"
-    write_texts(file, args.megabytes)
-    options = {**QUICK, "train_file": file, "vocab_size": 16_000, "average_checkpoints": 0}
-    options |= {"early_stopping_patience": None, "load_best_model_at_end": "false"}
-    options = {name: value for name, value in options.items() if value is not None}
+    sentences = (pair["en"] for pair in draw_pairs())
+    texts = ({"text": " ".join(itertools.islice(sentences, 15))} for _ in itertools.count())
+    options = {**QUICK, "max_steps": 1, "vocab_size": 16_000}
+    options["train_file"] = write_rows(folder / "texts.jsonl", texts, args.megabytes)
     cache, script, recipe = folder / "cache", "train_language_model.py", "tinystories_article.yaml"
     first = run_script(cache, folder / "run", script, recipe, **options)
     again = run_script(cache, folder / "run2", script, recipe, **options)
@@ -179,9 +158,8 @@ def measure_texts(args: ScaleArguments, folder: Path) -> dict[str, float]:
 
 def measure_pairs(args: ScaleArguments, folder: Path) -> dict[str, float]:
     """Train a translator for one update on large data."""
-    file = folder / "pairs.jsonl"
-    write_pairs(file, args.pairs)
-    options = {**QUICK, "train_file": file, "source_lang": "en", "target_lang": "de", "average_checkpoints": 0}
+    options = {**QUICK, "max_steps": 1, "source_lang": "en", "target_lang": "de"}
+    options["train_file"] = write_rows(folder / "pairs.jsonl", itertools.islice(draw_pairs(), args.pairs))
     done = run_script(folder / "cache", folder / "run", "train_translation.py", "multi30k_tiny.yaml", **options)
     return {"pairs": done["wall"]}
 
@@ -196,17 +174,45 @@ def measure_sampler(args: ScaleArguments, folder: Path) -> dict[str, float]:
 
 
 def measure_evaluation(args: ScaleArguments, folder: Path) -> dict[str, float]:
-    """Measure the larger of both evaluations' memory."""
-    command = [sys.executable, FOLDER / "evaluation_memory.py"]
-    report = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
-    ratios = [figures["over_one_logits_tensor"] for figures in report.values() if "over_one_logits_tensor" in figures]
-    return {"evaluation_memory": max(ratios)}
+    """Measure the larger of both evaluations' memory in a new process."""
+    # maps each large tensor by itself, so that what the C library's heap keeps does not count
+    os.environ["MALLOC_MMAP_THRESHOLD_"] = str(2**20)
+    try:
+        with multiprocessing.get_context("spawn").Pool(1) as pool:
+            return {"evaluation_memory": pool.apply(weigh_evaluations)}
+    finally:
+        del os.environ["MALLOC_MMAP_THRESHOLD_"]
+
+
+def weigh_evaluations(rows: int = 32, length: int = 512, vocabulary: int = 16_000) -> float:
+    """The peak memory of an evaluation of tinystories_full's model, over one tensor of all logits in float32."""
+    torch.set_num_threads(1)
+    sizes = {"vocab_size": vocabulary, "max_position_embeddings": length}
+    fields = read_recipe(SCRIPTS / "recipes" / "tinystories_full.yaml")["config_overrides"]
+    model = ScratchGPTForCausalLM(ScratchGPTConfig(**fields, **sizes)).eval()
+    tokenizer = train_tokenizer(["ab"], "char", 10, length, show_progress=False)
+
+    def score(count: int) -> None:
+        evaluate_language_model(model, tokenizer, ["a" * (length - 2)] * count, rows)  # with <s> and </s>: `length`
+
+    with tempfile.TemporaryDirectory() as folder:
+        quiet = {"report_to": "none", "disable_tqdm": True, "use_cpu": True}
+        trainer = LanguageModelTrainer(model, TrainingArguments(folder, per_device_eval_batch_size=rows, **quiet))
+
+        def validate(count: int) -> None:
+            ids = [[5] * length] * count
+            trainer.evaluate(Dataset.from_dict({"input_ids": ids, "labels": ids}))
+
+        peaks = []
+        for work in (score, validate):
+            work(1)  # loads the libraries' own pages, which are not part of the peak
+            peaks.append(measure_peak(lambda work=work: work(rows)))
+    return max(peaks) / (4 * rows * length * vocabulary / 2**20)
 
 
 def measure_two_processes(args: ScaleArguments, folder: Path) -> dict[str, float]:
     """Train the recipe tinystories_article with 64 rows per update, on one process and on two by turns."""
-    options = {**QUICK, "dataset_name": "embedded:stories", "max_steps": 150, "average_checkpoints": 0}
-    options |= {"load_best_model_at_end": "false", "global_batch_size": 64}
+    options = {**QUICK, "dataset_name": "embedded:stories", "max_steps": 150, "global_batch_size": 64}
     speeds = {1: 0.0, 2: 0.0}
     for _, processes in itertools.product(range(2), speeds):
         folders = folder / "cache", folder / f"processes{processes}"
@@ -229,33 +235,20 @@ CASES: dict[Callable[[ScaleArguments, Path], dict[str, float]], tuple[str, ...]]
 def main():
     with preparation():
         (args,), _ = parse_arguments(ScaleArguments)
-    only = args.only.split(",") if args.only else list(MEASURES)
-    if unknown := [name for name in only if name not in MEASURES]:
-        raise UserError(f"`only` has {', '.join(unknown)}; the rows are {', '.join(MEASURES)}.")
-    if args.write and args.only:
-        raise UserError("`write` keeps the figures of one whole run: leave out `only`.")
+        only = args.choose(MEASURES)
     folder = Path(args.output_dir)
     folder.mkdir(parents=True, exist_ok=True)
-    start, figures = time.perf_counter(), {}
-    data = f"{args.megabytes} MB of invented text, {args.pairs:,} invented pairs"
-    report: dict[str, Any] = {"machine": read_machine(1, data), "load_before": os.getloadavg()[0], "rows": []}
+    report = Report(1, f"{args.megabytes} MB of invented text, {args.pairs:,} invented pairs")
+    figures = {}
     for case, names in CASES.items():
         if any(name in only for name in names):
-            measured = case(args, folder)
-            print({name: round(value, 3) for name, value in measured.items()}, file=sys.stderr)
-            figures |= measured
+            figures |= case(args, folder)
+            print({name: round(figures[name], 3) for name in names}, file=sys.stderr)
     for name, (what, target, unit) in MEASURES.items():
         if name in figures:
-            report["rows"].append(
-                {"name": name, "what": what, "target": target, "unit": unit, "figure": figures[name]}
-            )
-    report["machine"]["minutes"] = round((time.perf_counter() - start) / 60, 1)
-    text = json.dumps(report, indent=2) + "\n"
-    (folder / "scale.json").write_text(text, encoding="utf-8")
-    if args.write:
-        (SCALE_RESULTS / file_name(report["machine"])).write_text(text, encoding="utf-8")
-        update_readmes(write=True)
-    print(f"{format_scale(report)}\n\n{describe_machine(report['machine'])}")
+            row = {"name": name, "what": what, "target": target, "unit": unit, "figure": figures[name]}
+            report.figures["rows"].append(row)
+    finish(report, args, "scale", format_scale)
 
 
 if __name__ == "__main__":

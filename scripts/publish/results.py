@@ -1,6 +1,6 @@
 #!/usr/bin/env python
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Recompute the figures of the model cards and results tables, and fail if one of them differs.
+"""Recompute the figures of the model cards and of every README's tables, and fail if one of them differs.
 
 python scripts/publish/results.py --multi30k bentrevett/multi30k --tinystories folder/of/tinystories
 python scripts/publish/results.py --only tables --write
@@ -12,13 +12,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from string import Template
 
-from article_tables import article_blocks
 from language_model_card import language_model_figures
-from readme_tables import TRANSLATOR, WAY_BACK, WRITER, index_blocks, readme_blocks
+from readme_tables import TRANSLATOR, WAY_BACK, WRITER, article_blocks, index_blocks, readme_blocks
 from translation_card import reference_figures, translation_figures
 
 from hf_scratch.errors import command, preparation
 from hf_scratch.reporting.tables import compare_lines, update_blocks
+
+sys.path.append(str(Path(__file__).parents[1] / "benchmark"))
+from benchmark_tables import measured_blocks
 
 FOLDER = Path(__file__).parent
 ROOT = FOLDER.parents[1]
@@ -27,6 +29,14 @@ CARDS = {
     WAY_BACK: ("multi30k", translation_figures),
     WRITER: ("tinystories", language_model_figures),
 }
+
+
+def list_tables(cards: Path) -> dict[Path, dict[str, str]]:
+    """For each README its marked blocks. `cards` is the folder of the published models."""
+    tables = {ROOT / readme: blocks for readme, blocks in measured_blocks().items()}
+    tables[ROOT / "README.md"] |= readme_blocks(cards)
+    tables[ROOT / "hf_scratch" / "convert" / "README.md"] |= article_blocks()
+    return tables | {cards / "README.md": index_blocks(cards)}
 
 
 def update_card(name: str, cards: Path, dataset: str, write: bool) -> bool:
@@ -70,10 +80,7 @@ def main(args: Sequence[str] | None = None) -> int:
         if options.only in (None, name)
     ]
     if options.only in (None, "tables"):
-        results.append(update_blocks(ROOT / "README.md", readme_blocks(options.cards), options.write))
-        results.append(update_blocks(options.cards / "README.md", index_blocks(options.cards), options.write))
-        articles = ROOT / "hf_scratch" / "convert" / "README.md"
-        results.append(update_blocks(articles, article_blocks(), options.write))
+        results += [update_blocks(path, blocks, options.write) for path, blocks in list_tables(options.cards).items()]
     return int(False in results)
 
 

@@ -1,0 +1,220 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""The benchmarks' tables, from the JSON that commands keep in `results/`: a folder per command, a file per machine.
+
+A file holds `machine` (what was measured on), `rows` and, of benchmark.py, `growth`: one entry per size of a model.
+"""
+
+import itertools
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from choice_tables import LEVERS, format_choices, format_held_out
+from report import Report
+
+from hf_scratch.reporting.records import read_records
+from hf_scratch.reporting.tables import format_table, update_blocks
+
+FOLDER = Path(__file__).parent
+ROOT = FOLDER.parents[1]
+RESULTS = FOLDER / "results"
+CHOICE_RESULTS = RESULTS / "choices"  # of choices.py
+HELD_OUT_RESULTS = RESULTS / "held_out" / "records"  # of trainings on nine tenths of the data
+FORMATS = {
+    "s": "{:.3f} s".format,
+    "MiB": "{:,.0f} MiB".format,
+    "s per token": lambda seconds: f"{1 / seconds:,.0f} tokens/s",
+}
+HIGHLIGHTS = ["train_end_to_end", "generate_gpt", "translate_marian"]  # the rows of /README.md
+Figures = dict[str, Any]
+
+
+def finish(report: Report, args: Any, name: str, format_figures: Callable[[Figures], str]) -> None:
+    """Write a command's figures and print its table; with `--write true`, keep the figures and write the READMEs.
+
+    Args:
+        report: the figures.
+        args: the command's `ReportArguments`, with `output_dir`.
+        name: the command's name, and that of its folder in `results/`.
+        format_figures: makes the table.
+    """
+    report.save(Path(args.output_dir, f"{name}.json"))
+    if args.write:
+        report.save(RESULTS / name / file_name(report.figures["machine"]))
+        update_readmes(write=True)
+    print(f"{format_figures(report.figures)}\n\n{describe_machine(report.figures['machine'])}")
+
+
+def read_reports(name: str) -> list[Figures]:
+    """A command's figures of all machines, in the alphabetical order of their files."""
+    return [json.loads(path.read_text(encoding="utf-8")) for path in sorted((RESULTS / name).glob("*.json"))]
+
+
+def measured_blocks() -> dict[str, dict[str, str]]:
+    """For each README that shows measurements its marked blocks."""
+    reports, choices = read_reports("benchmark"), read_records(CHOICE_RESULTS)
+    return {
+        "README.md": {"speed": format_ratios(reports, HIGHLIGHTS)},
+        "hf_scratch/convert/README.md": {
+            "engines": format_each("engines", format_engines),
+            "choices": format_choices(choices),
+        },
+        "scripts/benchmark/README.md": {
+            "benchmark": format_benchmark(reports),
+            "growth": format_all_growth(reports),
+            "scale": format_each("scale", format_scale),
+            "levers": format_choices(choices, LEVERS),
+            "held_out": format_held_out(read_records(HELD_OUT_RESULTS)),
+            "options": format_each("options", format_options),
+        },
+    }
+
+
+def update_readmes(write: bool) -> list[bool | None]:
+    """Compare the READMEs' tables with `results/`, or write them.
+
+    Returns:
+        For each README what `update_blocks` returns.
+    """
+    return [update_blocks(ROOT / readme, blocks, write) for readme, blocks in measured_blocks().items()]
+
+
+def file_name(machine: Figures) -> str:
+    """The name of a machine's file in `results/`, for example "intel-xeon-avx-512-amx.json"."""
+    return re.sub(r"[^a-z0-9.]+", "-", name_machine(machine).lower()).strip("-") + ".json"
+
+
+def name_machine(machine: Figures) -> str:
+    """The machine's short name, for example "Intel Xeon (AVX-512, AMX)"."""
+    features = f" ({', '.join(machine['features'])})" if machine["features"] else ""
+    return machine["cpu"] + features
+
+
+def describe_machine(machine: Figures) -> str:
+    """What was measured on, in one line."""
+    date = f"; {machine['date']}" if machine.get("date") else ""
+    loads = [f"{machine[f'load_{when}']} {when}" for when in ("before", "after") if f"load_{when}" in machine]
+    return (
+        f"{name_machine(machine)}, {machine['cores']} cores, CPU only; threads: {machine['threads']}; torch "
+        f"{machine['torch']}, transformers {machine['transformers']}; data: {machine['data']}; "
+        f"{machine['minutes']} minutes{date}." + (f" Load average: {', '.join(loads)}." if loads else "")
+    )
+
+
+def format_each(name: str, format_figures: Callable[[Figures], str]) -> str:
+    """A command's table for each machine."""
+    parts = [f"{format_figures(report)}\n\n{describe_machine(report['machine'])}" for report in read_reports(name)]
+    return "\n\n".join(parts)
+
+
+def format_rows(rows: list[Figures]) -> str:
+    """The table of one machine: ratio, target, medians and notes of each row."""
+    lines = []
+    for row in rows:
+        target = f"{'< ' if row['at_most'] else ''}{row['target']:.1f}"
+        is_reached = row["ratio"] <= row["target"] if row["at_most"] else row["ratio"] >= row["target"]
+        show = FORMATS[row["unit"]]
+        ours, peer = (f"{who} {show(row['medians'][who])}" if who else "" for who in (row["ours"], row["peer"]))
+        # the spread of the rounds' ratios, which older reports do not hold
+        rounds = f"{row['rounds']}, spread {100 * row['spread']:.0f} %" if row.get("spread") else row["rounds"]
+        work = f"`{row['name']}`: {row['what']}"
+        lines.append(
+            [f"**{row['ratio']:.2f}**", target, "yes" if is_reached else "no", work, ours, peer, rounds, row["note"]]
+        )
+    return format_table(["ratio", "target", "reached", "work", "ours", "peer", "rounds", ""], lines)
+
+
+def format_ratios(reports: list[Figures], names: list[str]) -> str:
+    """The ratios of all machines side by side.
+
+    Args:
+        reports: one per machine.
+        names: the rows to show.
+    """
+    lines = []
+    for name in names:
+        found = [next((row for row in report["rows"] if row["name"] == name), None) for report in reports]
+        row = next(row for row in found if row is not None)
+        ratios = ["" if row is None else f"{row['ratio']:.2f}" for row in found]
+        lines.append([f"`{name}`: {row['what']}", row["peer"] or "", *ratios])
+    return format_table(["work", "peer", *(name_machine(report["machine"]) for report in reports)], lines)
+
+
+def format_benchmark(reports: list[Figures]) -> str:
+    """With several machines their ratios side by side, then the full table of each machine."""
+    names = list(dict.fromkeys(row["name"] for report in reports for row in report["rows"]))
+    parts = [format_ratios(reports, names)] if len(reports) > 1 else []
+    for report in reports:
+        machine = report["machine"]
+        parts += [f"### {name_machine(machine)}", describe_machine(machine), format_rows(report["rows"])]
+    return "\n\n".join(parts)
+
+
+def format_growth(points: list[Figures]) -> str:
+    """The table of one machine: seconds and memory of each model over length, width and batch size."""
+    columns = [(mode, key) for mode in ("training", "inference") for key in ("seconds", "MiB")]
+    models = list(points[0]["training"])
+    lines = []
+    for point in points:
+        cells = [f"{point['axis']} {point['value']:,}", f"{point['rows']} x {point['length']}, {point['width']}"]
+        for mode, key in columns:
+            values = [point[mode][model][key] for model in models]
+            cells.append(" / ".join(f"{value:.3f}" if key == "seconds" else f"{value:,.0f}" for value in values))
+        lines.append(cells)
+    heads = [f"{mode}: {key}, {' / '.join(models)}" for mode, key in columns]
+    return format_table(["", "rows x length, width", *heads], lines)
+
+
+def format_all_growth(reports: list[Figures]) -> str:
+    """The growth table of each machine."""
+    parts = [[f"### {name_machine(each['machine'])}", format_growth(each["growth"])] for each in reports]
+    return "\n\n".join(itertools.chain(*parts))
+
+
+def format_measured(figures: Figures) -> str:
+    """What benchmark.py prints: the tables of what it has measured."""
+    parts = [format_rows(figures["rows"])] if figures["rows"] else []
+    return "\n\n".join([*parts, format_growth(figures["growth"])] if figures["growth"] else parts)
+
+
+def format_scale(figures: Figures) -> str:
+    """The table of scale.py."""
+    lines = []
+    for row in figures["rows"]:
+        target = "" if row["target"] is None else f"{row['target']:,} {row['unit']}".strip()
+        digits = 0 if row["figure"] >= 100 else 1 if row["figure"] >= 10 else 2
+        figure = f"**{row['figure']:,.{digits}f}** {row['unit']}".strip()
+        lines.append([f"`{row['name']}`: {row['what']}", figure, target])
+    return format_table(["work", "measured", "to reach"], lines)
+
+
+def format_engines(figures: Figures) -> str:
+    """The table of engines.py."""
+    lines = []
+    for row in figures["rows"]:
+        name = f"{row['engine']}, {row['quantization']}"
+        made = f"`{row['command']}`" if row["command"] else ""
+        if row["missing"]:
+            lines.append([name, row["what"], made, f"not run: {row['missing']}", "", "", ""])
+            continue
+        speed = f"{row['per_second']:,.0f} {row['unit']}"
+        equal = f"{row['equal']} of {row['of']}"
+        share = f"{100 * row['equal_tokens'] / row['tokens']:.1f} %"
+        lines.append([name, row["what"], made, equal, share, speed, f"{row['megabytes']:.1f}"])
+    header = ["engine", "work", "command", "equal to the last token", "tokens before a difference", "per second", "MB"]
+    return format_table(header, lines)
+
+
+def format_options(figures: Figures) -> str:
+    """The table of options.py."""
+    lines = []
+    for row in figures["rows"]:
+        cells = [row["model"], row["what"]]
+        for who in ("loop", "peer"):
+            ratio, spread = row[who]["ratio"], row[who]["spread"]
+            cells += [f"**{ratio:.2f}** ± {50 * spread:.0f} %", f"{row[who]['equal']} of {row['texts']}"]
+        lines.append(cells)
+    header = ["model", "options", "transformers' loop", "equal texts", "transformers' model", "equal texts"]
+    return format_table(header, lines)
