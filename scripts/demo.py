@@ -17,8 +17,8 @@ from transformers import pipeline
 import hf_scratch  # noqa: F401  registers the models
 from hf_scratch.data.loading import load_splits
 from hf_scratch.errors import command, preparation
-from hf_scratch.reporting.attention import draw_cross_attention
-from hf_scratch.reporting.plots import plot_positional_encoding
+from hf_scratch.reporting.attention_maps import draw_last_layer
+from hf_scratch.reporting.plots import plot_sine_curves
 
 SCRIPTS = Path(__file__).parent
 CARDS = SCRIPTS.parent / "model_cards"
@@ -76,8 +76,8 @@ def main():
     print(f"\n{len(pairs)} numbers that it was not trained on, with pipeline('translation'):")
     for english, german, translation in pairs[:5]:
         print(f"  {english} -> {translation}" + ("" if translation == german else f"   (should be {german})"))
-    attention = draw_cross_attention(numbers, pairs[0][0])
-    positions = plot_positional_encoding(translator.model.get_decoder().embed_positions.weight, str(numbers))
+    attention = draw_last_layer(numbers, pairs[0][0])
+    positions = plot_sine_curves(translator.model.get_decoder().embed_positions.weight, str(numbers))
 
     train("train_language_model.py", "demo_stories", stories)
     writer = pipeline("text-generation", model=str(stories))

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 
 from hf_scratch.errors import command, preparation
 from hf_scratch.explaining import LoadedModel, compute_attention, load_model, predict_tokens, search_beams
-from hf_scratch.reporting.attention import draw_layer
+from hf_scratch.reporting.attention_maps import draw_layer
 from hf_scratch.reporting.drawings import draw_beam_tree, draw_predictions
 from hf_scratch.reporting.plots import save_figure
 from hf_scratch.training.arguments import check_at_least

@@ -24,8 +24,7 @@ from hf_scratch.explaining.shapes import format_lines, record_shapes
 from hf_scratch.loading import check_fits, find_model, load_checkpoint, load_tokenizer
 from hf_scratch.models.layers import SinusoidalPositionalEmbedding
 from hf_scratch.reporting.batches import attention_masks, format_batch
-from hf_scratch.reporting.drawings import NEXT
-from hf_scratch.reporting.plots import plot_attention, plot_masks, plot_sine_curves
+from hf_scratch.reporting.plots import plot_masks, plot_sine_curves
 from hf_scratch.reporting.tables import update_blocks
 from hf_scratch.training.parsing import parse_arguments
 
@@ -226,21 +225,6 @@ def walk(example: Example, output_dir: str) -> str:
     return "\n\n".join(f"{i}. {title}\n\n{text}" for i, (title, text) in enumerate(parts.items(), 1))
 
 
-def draw_attention(example: Example, output_dir: str, text: str) -> str:
-    """Draw the last layer's attention: over the source, or of a language model over its text."""
-    model, batch = example.model, example.batch
-    with torch.no_grad():
-        outputs = model(**batch, output_attentions=True)
-    keys = [example.read_source(token) for token in batch["input_ids"][0].tolist()]
-    if not model.config.is_encoder_decoder:
-        name, weights, queries = "self-attention", outputs.attentions, keys
-    else:
-        inputs = model.prepare_decoder_input_ids_from_labels(batch["labels"])[0].tolist()
-        name, weights, queries = "cross-attention", outputs.cross_attentions, list(map(example.read_target, inputs))
-    title = f"{name}, layer {len(weights) - 1}, of {text!r}"
-    return plot_attention(weights[-1][0], queries, keys, output_dir, title=title, query_label=f"query ({NEXT})")
-
-
 @command
 def main():
     with preparation():
@@ -249,8 +233,6 @@ def main():
         example = make_example() if args.model is None else load_example(args.model, args.text)
         text = walk(example, args.output_dir)
     print(text)
-    if args.model is not None:
-        print(f"\nThe last layer's attention: {draw_attention(example, args.output_dir, args.text)}")
     if args.readme is not None:
         with preparation():
             update_blocks(Path(args.readme), {"walkthrough": f"```\n{text}\n```"}, write=True)

@@ -26,7 +26,7 @@ from hf_scratch import ScratchTransformerForConditionalGeneration
 from hf_scratch.data.pairs import PairsWithBPEDropout, tokenize_pairs
 from hf_scratch.manifest import write_manifest
 from hf_scratch.reporting.cards import write_translation_card
-from hf_scratch.reporting.plots import plot_attention, plot_learning_curve, plot_positional_encoding
+from hf_scratch.reporting.plots import plot_learning_curve, plot_sine_curves
 from hf_scratch.training.arguments import DataArguments, ModelArguments
 from hf_scratch.training.averaging import (
     average_checkpoints,
@@ -453,15 +453,8 @@ def test_pictures_are_drawn(tmp_path):
         {"step": 1, "loss": 3.0, "learning_rate": 0.1},
         {"step": 2, "eval_loss": 2.0, "eval_bleu": 1.0, "eval_exact_match": 0.5},
     ]
-    weights = torch.rand(2, 3, 4).softmax(-1)
-    for path in (
-        plot_learning_curve(history, str(tmp_path)),
-        plot_attention(weights, list("abc"), list("wxyz"), str(tmp_path)),
-        plot_positional_encoding(torch.rand(8, 6), str(tmp_path)),
-    ):
+    for path in (plot_learning_curve(history, str(tmp_path)), plot_sine_curves(torch.rand(8, 6), str(tmp_path))):
         assert Path(path).read_bytes().startswith(b"\x89PNG")
-    with pytest.raises(ValueError, match=r"`weights` must be \(heads, 2, 4\)"):
-        plot_attention(weights, list("ab"), list("wxyz"), str(tmp_path))
 
 
 @pytest.mark.parametrize(("overrides", "dtype"), [({}, torch.float32), ({"dtype": "bfloat16"}, torch.bfloat16)])

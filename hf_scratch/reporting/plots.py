@@ -1,5 +1,5 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Pictures: learning curves, attention maps and masks, positional encodings."""
+"""Pictures: learning curves, masks, positional encodings."""
 
 import math
 import os
@@ -7,7 +7,7 @@ import os
 import torch
 
 from ..extras import extra
-from .drawings import draw_attention, escape
+from .drawings import escape
 
 with extra("train"):
     from matplotlib.axes import Axes
@@ -110,65 +110,8 @@ def plot_runs(logs: dict[str, list[dict]], output_dir: str, name: str = "runs.pn
     return save_figure(figure, output_dir, name)
 
 
-def plot_attention(
-    weights: torch.Tensor,
-    queries: list[str],
-    keys: list[str],
-    output_dir: str,
-    name: str = "attention.png",
-    title: str = "attention",
-    query_label: str = "query: the token that attends",
-    key_label: str = "key: the token that is attended to",
-) -> str:
-    """Draw one attention map per head into a file, see `draw_attention`.
-
-    Args:
-        weights: (heads, queries, keys), of one layer and one sentence. Only a model with
-            `attn_implementation="eager"`, called with `output_attentions=True`, returns them.
-        queries: the tokens that attend.
-        keys: the tokens that are attended to.
-        output_dir: the folder of the picture.
-        name: the picture's file name.
-        title: layer and sentence.
-        query_label: what the rows are.
-        key_label: what the columns are.
-
-    Returns:
-        The picture's path in `output_dir`.
-
-    Raises:
-        ValueError: the weights' shape does not match the numbers of tokens.
-    """
-    if weights.dim() != 3 or weights.shape[1:] != (len(queries), len(keys)):
-        raise ValueError(
-            f"`weights` must be (heads, {len(queries)}, {len(keys)}) for these tokens, got {tuple(weights.shape)}."
-        )
-    return save_figure(draw_attention(weights, queries, keys, title, query_label, key_label), output_dir, name)
-
-
-def plot_positional_encoding(table: torch.Tensor, output_dir: str, name: str = "positions.png") -> str:
-    """Draw the positional encoding of section 3.5 of the paper as an image.
-
-    Args:
-        table: (positions, width).
-        output_dir: the folder of the picture.
-        name: the picture's file name.
-
-    Returns:
-        The picture's path in `output_dir`.
-    """
-    figure = Figure(figsize=(7, 4), layout="constrained")
-    axis = figure.subplots()
-    image = axis.imshow(table.detach().float().cpu().numpy(), cmap="RdBu", aspect="auto")
-    axis.set_title("positional encoding, section 3.5", fontsize=10, loc="left")
-    axis.set_xlabel("dimension")
-    axis.set_ylabel("position [tokens]")
-    figure.colorbar(image, label="value added to the embedding")
-    return save_figure(figure, output_dir, name)
-
-
 def plot_sine_curves(table: torch.Tensor, output_dir: str, name: str = "sine_curves.png") -> str:
-    """Draw columns of the positional encoding as curves over positions: at most four pairs of sine and cosine.
+    """Draw columns of the positional encoding, section 3.5, over positions: at most four pairs of sine and cosine.
 
     Args:
         table: (positions, width), sine on even and cosine on odd columns.

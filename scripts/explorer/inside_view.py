@@ -18,7 +18,7 @@ from page import (
 )
 
 from hf_scratch.explaining import LoadedModel, compute_attention, follow_token
-from hf_scratch.reporting.attention import draw_layer
+from hf_scratch.reporting.attention_maps import draw_layer
 from hf_scratch.reporting.drawings import draw_stages
 
 LONGEST_OUTPUT = 80  # tokens

@@ -17,7 +17,7 @@ from page import (
 )
 
 from hf_scratch.explaining import LoadedModel, Prediction, compute_attention, predict_tokens, search_beams
-from hf_scratch.reporting.attention import draw_layer
+from hf_scratch.reporting.attention_maps import draw_layer
 from hf_scratch.reporting.drawings import draw_alternatives, draw_beam_tree
 
 LONGEST_OUTPUT = 80  # tokens

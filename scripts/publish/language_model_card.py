@@ -6,7 +6,7 @@ import math
 import re
 from pathlib import Path
 
-from huggingface_hub import EvalResult, ModelCardData
+from readme_tables import validation_bits
 from recipe_changes import format_changes
 from sample_stories import choose, measure
 from transformers import AutoModelForCausalLM
@@ -15,17 +15,12 @@ import hf_scratch  # noqa: F401  registers the models
 from hf_scratch.data.loading import load_splits
 from hf_scratch.data.texts import take_texts
 from hf_scratch.loading import load_tokenizer
-from hf_scratch.reporting.cards import format_time, format_training, format_updates
-from hf_scratch.reporting.records import Record, read_records
+from hf_scratch.reporting.cards import describe_for_hub, format_time, format_training, format_updates
+from hf_scratch.reporting.records import read_records
 from hf_scratch.reporting.tables import format_table
 
 NUM_STORIES = 5  # in the card
 LLAMA2_C_LOSS = 1.072  # nats per token of its 15 M model with a vocabulary of 32,000 (llama2.c's README)
-
-
-def bits_per_byte(record: Record) -> float:
-    """Validation bits per byte of the weights that a run kept."""
-    return record["metrics"]["validation"]["bits_per_byte"]
 
 
 def language_model_figures(folder: Path, dataset: str) -> dict[str, str]:
@@ -56,7 +51,7 @@ def language_model_figures(folder: Path, dataset: str) -> dict[str, str]:
             f"{run['parameters']:,}",
             format_updates(run),
             format_time(run),
-            f"{bits_per_byte(run):.3f}",
+            f"{validation_bits(run):.3f}",
         ]
         for name, run in runs.items()
     ]
@@ -79,9 +74,16 @@ def language_model_figures(folder: Path, dataset: str) -> dict[str, str]:
     bytes_ = sum(len(text.encode()) for text in texts)
     published = runs["best"]
     stock, like_stock = (runs[name] for name in ("stock_gpt2", "dropout_01"))
-    stock_bits = bits_per_byte(stock)
+    stock_bits = validation_bits(stock)
+    results = [
+        (label, name, validation_stories[name], "validation")
+        for name, label in (("bits_per_byte", "bits per byte"), ("loss", "loss [nats per token]"))
+    ]
+    data, metrics = ("roneneldan/TinyStories", "TinyStories"), ("bits_per_byte",)
     return {
-        "front_matter": describe_for_hub(folder.name, validation_stories),
+        "front_matter": describe_for_hub(
+            folder.name, "text-generation", "scratch_gpt", data, results, ["en"], metrics=metrics
+        ),
         "parameters": f"{model.num_parameters():,}",
         "dtype": dtype,
         "bits_per_byte": f"{bits:.4f}",
@@ -92,17 +94,17 @@ def language_model_figures(folder: Path, dataset: str) -> dict[str, str]:
         "bytes_validation": f"{bytes_:,}",
         "stories_train": f"{len(train):,}",
         "bytes_train": f"{sum(len(text.encode()) for text in train):,}",
-        "before_rounding": f"{bits_per_byte(published):.4f}",
+        "before_rounding": f"{validation_bits(published):.4f}",
         "after_rounding": f"{bits:.4f}",
         "fewer": f"{100 * (1 - bits / stock_bits):.1f}",
         "time": format_time(published),
         "stock": f"{stock_bits:.3f}",
         "stock_time": format_time(stock),
         "stock_epochs": f"{stock['epochs']:.0f}",
-        "stock_10": f"{bits_per_byte(runs['stock_gpt2_10']):.3f}",
-        "like_stock": f"{bits_per_byte(like_stock):.3f}",
-        "small": f"{bits_per_byte(runs['tinystories_small']):.3f}",
-        "r_drop": f"{bits_per_byte(runs['r_drop']):.3f}",
+        "stock_10": f"{validation_bits(runs['stock_gpt2_10']):.3f}",
+        "like_stock": f"{validation_bits(like_stock):.3f}",
+        "small": f"{validation_bits(runs['tinystories_small']):.3f}",
+        "r_drop": f"{validation_bits(runs['r_drop']):.3f}",
         "runs": format_table(["run", "recipe", "changes", "parameters", "updates", "time", "bits per byte"], rows),
         "sampling": format_table(
             ["temperature", "top-p", "top-k", "bits per byte", "repeated 4-grams [%]", "words"], lines
@@ -112,7 +114,7 @@ def language_model_figures(folder: Path, dataset: str) -> dict[str, str]:
         "top_k": str(chosen["top_k"]),
         "repetition": f"{stories['repetition']:.2f}",
         "repetition_validation": f"{validation_stories['repetition']:.2f}",
-        "stories": _quote(samples),
+        "stories": "\n".join("1. " + story.replace("\n", " ") for story in samples["stories"][0][:NUM_STORIES]),
         "full_bits": f"{LLAMA2_C_LOSS / math.log(2) * pieces / bytes_:.2f}",
         "full_bytes": f"{bytes_ / pieces:.2f}",
         "training": format_training(published),
@@ -120,37 +122,3 @@ def language_model_figures(folder: Path, dataset: str) -> dict[str, str]:
             "--dataset_name tinystories ", "--dataset_name folder/of/tinystories "
         ),
     }
-
-
-def describe_for_hub(name: str, scores: dict[str, float]) -> str:
-    """The card's front matter: language, licence, data and validation scores."""
-    labels = {"bits_per_byte": "bits per byte", "loss": "loss [nats per token]"}
-    results = [
-        EvalResult(
-            "text-generation",
-            "roneneldan/TinyStories",
-            "TinyStories",
-            key,
-            round(scores[key], 4),
-            metric_name=label,
-            dataset_split="validation",
-        )
-        for key, label in labels.items()
-    ]
-    data = ModelCardData(
-        language=["en"],
-        license="apache-2.0",
-        library_name="transformers",
-        pipeline_tag="text-generation",
-        tags=["hf_scratch", "scratch_gpt"],
-        datasets=["roneneldan/TinyStories"],
-        metrics=["bits_per_byte"],
-        model_name=name,
-        eval_results=results,
-    )
-    return data.to_yaml().strip()
-
-
-def _quote(samples: dict) -> str:
-    """The first story of each of the first five prompts."""
-    return "\n".join("1. " + story.replace("\n", " ") for story in samples["stories"][0][:NUM_STORIES])

@@ -27,7 +27,7 @@ import hf_scratch  # registers the models
 from hf_scratch.data.loading import load_splits
 from hf_scratch.errors import command, preparation
 from hf_scratch.loading import load_tokenizer
-from hf_scratch.reporting.attention import draw_cross_attention, draw_self_attention
+from hf_scratch.reporting.attention_maps import draw_last_layer
 from hf_scratch.reporting.plots import plot_learning_curve, plot_runs
 from hf_scratch.reporting.records import Record, join_records, read_record, read_records, write_record
 
@@ -131,11 +131,11 @@ def main():
         store_model(auto_class, last, args.folder, args.dtype)
         plot_learning_curve(record["log"], str(args.folder))
         if is_gpt:
-            draw_self_attention(args.folder, STORY)
+            draw_last_layer(args.folder, STORY)
             sample_stories(args.folder, list(load_splits(args.dataset_name)["validation"]["text"]))
         else:
             source = AutoConfig.from_pretrained(last).source_lang
-            draw_cross_attention(args.folder, SENTENCES[source][0])
+            draw_last_layer(args.folder, SENTENCES[source][0])
     if args.record_only and not (args.folder / "config.json").is_file():
         return  # records without a published model, as those of scripts/recipes
     records = read_records(args.folder / "records")

@@ -4,7 +4,6 @@
 from pathlib import Path
 from statistics import mean
 
-from huggingface_hub import EvalResult, ModelCardData
 from readme_tables import published_seed, read_seeds
 from recipe_changes import format_changes
 from sacrebleu.metrics import BLEU
@@ -16,7 +15,7 @@ from hf_scratch.data.loading import load_splits
 from hf_scratch.data.pairs import take_pairs
 from hf_scratch.evaluation.translation import evaluate_translation, score_translations
 from hf_scratch.loading import load_tokenizer
-from hf_scratch.reporting.cards import format_time, format_training, format_updates
+from hf_scratch.reporting.cards import describe_for_hub, format_time, format_training, format_updates
 from hf_scratch.reporting.records import Record, read_records
 from hf_scratch.reporting.tables import format_table
 
@@ -45,45 +44,8 @@ ROUNDS = {
     "distilled_seed": "trained further, distilled from three models",
     "seed": "distilled again, with less dropout",
 }
-SCORES = ("validation loss", "validation, greedy", "test, cased", "test, Moses", "test, chrF")
-RUN_COLUMNS = (
-    "updates",
-    "M source tokens",
-    "time",
-    "validation loss",
-    "validation, greedy",
-    "test, cased",
-    "test, Moses",
-)
-
-
-def validation_figures(record: Record) -> list[float]:
-    """Validation loss and greedy BLEU of the weights that a run kept, or of its last evaluation."""
-    metrics = record["metrics"]["validation"]
-    return [metrics["loss"], metrics["bleu"]]
-
-
-def format_run(record: Record, translations: list[str] | None, references: list[str]) -> list:
-    """A run's cells for `RUN_COLUMNS`.
-
-    Args:
-        record: the run.
-        translations: its translations of the test set; None for an interrupted run.
-        references: the test set's.
-    """
-    scores = {"bleu": "", "bleu_moses": ""}
-    if translations is not None:
-        scores = score_translations(translations, references, "de")
-    loss, bleu = validation_figures(record)
-    return [
-        format_updates(record),
-        f"{record['input_tokens'] / 1e6:.1f}",
-        format_time(record),
-        f"{loss:.3f}",
-        bleu,
-        scores["bleu"],
-        scores["bleu_moses"],
-    ]
+TEST_SCORES = {"bleu": "test, cased", "bleu_moses": "test, Moses", "chrf": "test, chrF"}
+SCORES = ("validation loss", "validation, greedy", *TEST_SCORES.values())
 
 
 def translation_figures(folder: Path, dataset: str) -> dict[str, str]:
@@ -112,15 +74,16 @@ def translation_figures(folder: Path, dataset: str) -> dict[str, str]:
     translator = pipeline("translation", model=model, tokenizer=tokenizer)
     examples = [[sentence, translator(sentence)[0]["translation_text"]] for sentence in SENTENCES[source]]
     command = published["command"].replace("--dataset_name multi30k ", "--dataset_name bentrevett/multi30k ")
+    validation_loss, validation_bleu = validation_figures(published)
     return {
-        "front_matter": describe_for_hub(folder.name, [source, target], own_scores),
+        "front_matter": format_front_matter(folder.name, [source, target], own_scores),
         "parameters": f"{model.num_parameters():,}",
         "results": format_scores(own_scores),
         "beams": str(model.generation_config.num_beams),
         "length_penalty": str(own_penalty),
         "penalties": format_table(["length penalty", "validation BLEU, cased", "test BLEU, cased"], penalties),
         "training": format_training(published),
-        "validation": "a loss of {:.3f} nats per token and {:.2f} BLEU".format(*validation_figures(published)),
+        "validation": f"a loss of {validation_loss:.3f} nats per token and {validation_bleu:.2f} BLEU",
         "time": format_time(published),
         # the runs used local copies of the data set and of the published model
         "command": command.replace("--model_name_or_path scratch", "--model_name_or_path model_cards/scratch"),
@@ -138,28 +101,45 @@ def reference_figures(folder: Path, dataset: str) -> dict[str, str]:
     references = list(load_splits(dataset)["test"]["de"])
     records = read_records(folder / "records")
     texts = {path.stem: path.read_text(encoding="utf-8").splitlines() for path in (folder / "records").glob("*.txt")}
-    seeds = take(records, "seed")
-    others = [
-        [name, format_changes(record), *format_run(record, texts.get(name), references)]
-        for name, record in records.items()
-        if name not in seeds
+    runs = {name: measure_run(record, texts.get(name), references) for name, record in records.items()}
+    seeds = {name: record for name, record in records.items() if name.startswith("seed")}
+    others = {name: record for name, record in records.items() if name not in seeds}
+    labels = [
+        [name, format_changes(run), format_updates(run), f"{run['input_tokens'] / 1e6:.1f}", format_time(run)]
+        for name, run in others.items()
     ]
-    article, cosine = records["article"], records["cosine"]
-    scores = [record["metrics"]["test"]["bleu"] for record in take(records, "long_seed").values()]
-    article_bleu, cosine_bleu = compare_systems(texts["article"], texts["cosine"], references)
+    header = ["run", "changes", "updates", "M source tokens", "time"]
+    long_scores = [
+        record["metrics"]["test"]["bleu"] for name, record in others.items() if name.startswith("long_seed")
+    ]
+    article, cosine = compare_systems(texts["article"], texts["cosine"], references)
     return {
         **translation_figures(folder, dataset),
-        "rounds": format_rounds(records, texts, references),
-        "seeds": format_seeds(seeds, texts, references),
-        "seed_spread": f"{max(scores) - min(scores):.2f}",
-        "article": f"{article_bleu.mean:.2f} ± {article_bleu.ci:.2f}",
-        "article_parameters": f"{article['parameters']:,}",
-        "article_time": format_time(article),
-        "cosine": f"{cosine_bleu.mean:.2f} ± {cosine_bleu.ci:.2f}",
-        "cosine_time": format_time(cosine),
-        "p_value": f"{cosine_bleu.p_value:.3f}",
-        "ablations": format_table(["run", "changes", *RUN_COLUMNS], others),
+        "rounds": format_rounds(runs),
+        "seeds": format_seeds(seeds, [runs[name] for name in seeds]),
+        "seed_spread": f"{max(long_scores) - min(long_scores):.2f}",
+        "article": f"{article.mean:.2f} ± {article.ci:.2f}",
+        "article_parameters": f"{records['article']['parameters']:,}",
+        "article_time": format_time(records["article"]),
+        "cosine": f"{cosine.mean:.2f} ± {cosine.ci:.2f}",
+        "cosine_time": format_time(records["cosine"]),
+        "p_value": f"{cosine.p_value:.3f}",
+        "ablations": format_runs(header, labels, [runs[name][:-1] for name in others]),
     }
+
+
+def measure_run(record: Record, translations: list[str] | None, references: list[str]) -> list:
+    """A run's `SCORES`. `translations` of the test set are None, and its scores "", for an interrupted run."""
+    test = dict.fromkeys(TEST_SCORES, "")
+    if translations is not None:
+        test = score_translations(translations, references, "de")
+    return [*validation_figures(record), *(test[name] for name in TEST_SCORES)]
+
+
+def validation_figures(record: Record) -> list[float]:
+    """Validation loss and greedy BLEU of the weights that a run kept, or of its last evaluation."""
+    metrics = record["metrics"]["validation"]
+    return [metrics["loss"], metrics["bleu"]]
 
 
 def compare_systems(baseline: list[str], system: list[str], references: list[str]) -> list[Result]:
@@ -172,93 +152,59 @@ def compare_systems(baseline: list[str], system: list[str], references: list[str
     return results["BLEU"]
 
 
-def format_seeds(seeds: dict[str, Record], texts: dict[str, list[str]], references: list[str]) -> str:
-    """The table of the published training with each of its seeds, then mean, lowest and highest.
+def format_runs(header: list[str], labels: list[list], figures: list[list]) -> str:
+    """A table of runs: a few labels each, and their `SCORES` or the first of them, the loss with three decimals."""
+    rows = [[*label, f"{loss:.3f}", *rest] for label, (loss, *rest) in zip(labels, figures, strict=True)]
+    return format_table([*header, *SCORES[: len(figures[0])]], rows)
 
-    Args:
-        seeds: the records by name.
-        texts: for each name the run's translations of the test set.
-        references: the test set's.
-    """
+
+def format_seeds(seeds: dict[str, Record], figures: list[list]) -> str:
+    """The table of the published training with each of its seeds, then mean, lowest and highest."""
     labels = [[record["seed"], format_time(record)] for record in seeds.values()]
-    measured = measure_runs(seeds, texts, references)
-    columns = list(zip(*measured, strict=True))
-    for word, function in (("mean", mean), ("lowest", min), ("highest", max)):
-        labels.append([f"**{word}**", ""])
-        measured.append([function(column) for column in columns])
-    rows = [[*label, f"{loss:.3f}", *rest] for label, (loss, *rest) in zip(labels, measured, strict=True)]
-    return format_table(["seed", "time", *SCORES], rows)
+    columns = list(zip(*figures, strict=True))
+    functions = {"mean": mean, "lowest": min, "highest": max}
+    labels += [[f"**{word}**", ""] for word in functions]
+    return format_runs(
+        ["seed", "time"],
+        labels,
+        [*figures, *([function(column) for column in columns] for function in functions.values())],
+    )
 
 
-def format_rounds(records: dict[str, Record], texts: dict[str, list[str]], references: list[str]) -> str:
+def format_rounds(runs: dict[str, list]) -> str:
     """The table of `ROUNDS`: means over the models of each.
 
     Args:
-        records: all records by name.
-        texts: for each name the run's translations of the test set.
-        references: the test set's.
+        runs: for each name the `SCORES`.
     """
-    rows = []
-    for prefix, what in ROUNDS.items():
-        runs = take(records, prefix)
-        loss, *rest = (mean(column) for column in zip(*measure_runs(runs, texts, references), strict=True))
-        rows.append([what, len(runs), f"{loss:.3f}", *rest])
-    return format_table(["training", "models", *SCORES], rows)
-
-
-def take(records: dict[str, Record], prefix: str) -> dict[str, Record]:
-    """The records whose names begin so."""
-    return {name: record for name, record in records.items() if name.startswith(prefix)}
-
-
-def measure_runs(runs: dict[str, Record], texts: dict[str, list[str]], references: list[str]) -> list[list[float]]:
-    """The `SCORES` of each run."""
-    measured = []
-    for name, record in runs.items():
-        scores = score_translations(texts[name], references, "de")
-        measured.append([*validation_figures(record), *(scores[key] for key in ("bleu", "bleu_moses", "chrf"))])
-    return measured
+    groups = [[figures for name, figures in runs.items() if name.startswith(prefix)] for prefix in ROUNDS]
+    labels = [[what, len(group)] for what, group in zip(ROUNDS.values(), groups, strict=True)]
+    means = [[mean(column) for column in zip(*group, strict=True)] for group in groups]
+    return format_runs(["training", "models"], labels, means)
 
 
 def format_scores(scores: dict) -> str:
     """The table of the published model's test scores with sacrebleu's signatures."""
-    rows = [
-        ["BLEU, cased", f"**{scores['bleu']:.2f}**", _code(scores["bleu_signature"])],
-        ["BLEU, lower-cased", scores["bleu_lc"], _code(scores["bleu_lc_signature"])],
-        ["BLEU, lower-cased, Moses tokens", scores["bleu_moses"], _code(scores["bleu_moses_signature"])],
-        ["chrF", scores["chrf"], _code(scores["chrf_signature"])],
-    ]
+    labels = {"bleu": "BLEU, cased", "bleu_lc": "BLEU, lower-cased", "bleu_moses": "BLEU, lower-cased, Moses tokens"}
+    rows = []
+    for key, label in (labels | {"chrf": "chrF"}).items():
+        value = f"**{scores[key]:.2f}**" if key == "bleu" else scores[key]
+        signature = scores[f"{key}_signature"].replace("|", "\\|")
+        rows.append([label, value, f"`{signature}`"])
     return format_table(["metric", "value", "signature"], rows)
 
 
-def describe_for_hub(name: str, languages: list[str], scores: dict) -> str:
+def format_front_matter(name: str, languages: list[str], scores: dict) -> str:
     """The card's front matter: languages, licence, data and test scores."""
     labels = {"bleu": "BLEU, cased", "bleu_moses": "BLEU", "chrf": "chrF"}
     results = [
-        EvalResult(
-            "translation",
-            "bentrevett/multi30k",
-            "Multi30k",
+        (
+            f"{label} ({scores[f'{key}_signature']})",
             "chrf" if key == "chrf" else "sacrebleu",
             round(scores[key], 2),
-            metric_name=f"{label} ({scores[f'{key}_signature']})",
-            dataset_split="test",
+            "test",
         )
         for key, label in labels.items()
     ]
-    data = ModelCardData(
-        language=languages,
-        license="apache-2.0",
-        library_name="transformers",
-        pipeline_tag="translation",
-        tags=["hf_scratch", "scratch_transformer"],
-        datasets=["bentrevett/multi30k"],
-        metrics=["sacrebleu", "chrf"],
-        model_name=name,
-        eval_results=results,
-    )
-    return data.to_yaml().strip()
-
-
-def _code(signature: str) -> str:
-    return "`" + signature.replace("|", "\\|") + "`"
+    data, metrics = ("bentrevett/multi30k", "Multi30k"), ("sacrebleu", "chrf")
+    return describe_for_hub(name, "translation", "scratch_transformer", data, results, languages, metrics=metrics)

@@ -11,38 +11,22 @@ from .drawings import NEXT, Figure, draw_attention
 from .plots import save_figure
 
 
-def draw_cross_attention(folder: Path, source: str) -> str:
-    """Translate `source` and draw the last decoder layer's attention over it.
+def draw_last_layer(folder: Path, text: str) -> str:
+    """Draw the last layer's attention: of a translation over its source, or of a language model's text over itself.
 
     Args:
-        folder: a saved encoder-decoder with its tokenizer; receives the picture.
-        source: a sentence.
-
-    Returns:
-        The picture's path.
-    """
-    loaded = load_model(folder)
-    ids = loaded.encode(source)
-    target_ids = loaded.model.generate(ids)[:, :-1]  # nothing reads the last token
-    weights = compute_attention(loaded, ids, target_ids)["cross-attention"]
-    figure = draw_layer(loaded, "cross-attention", weights, len(weights) - 1, source, ids, target_ids)
-    return save_figure(figure, str(folder), "attention.png")
-
-
-def draw_self_attention(folder: Path, text: str) -> str:
-    """Draw the last layer's attention of `text` over itself.
-
-    Args:
-        folder: a saved language model with its tokenizer; receives the picture.
+        folder: a saved model with its tokenizer; receives the picture.
         text: what the model reads.
 
     Returns:
         The picture's path.
     """
     loaded = load_model(folder)
-    ids = loaded.encode(text)
-    weights = compute_attention(loaded, ids)["self-attention"]
-    figure = draw_layer(loaded, "self-attention", weights, len(weights) - 1, text, ids)
+    ids, target_ids, kind = loaded.encode(text), None, "self-attention"
+    if loaded.is_translator:
+        target_ids, kind = loaded.model.generate(ids)[:, :-1], "cross-attention"  # nothing reads the last token
+    weights = compute_attention(loaded, ids, target_ids)[kind]
+    figure = draw_layer(loaded, kind, weights, len(weights) - 1, text, ids, target_ids)
     return save_figure(figure, str(folder), "attention.png")
 
 
