@@ -5,8 +5,7 @@ import json
 import subprocess
 import sys
 
-from conftest import ROOT, load_script
-from matplotlib.figure import Figure
+from conftest import ROOT
 
 sys.path[:0] = [str(ROOT / "scripts" / "benchmark")]
 SCRIPT = "benchmark/choices"
@@ -71,19 +70,6 @@ def test_a_single_seed_has_no_spread_to_compare_with():
     assert "No choice has two seeds yet" in rows[-1]
 
 
-def test_the_outliers_of_a_choice_are_written_in_one_place(tmp_path, monkeypatch):
-    figures = []
-    monkeypatch.setattr(Figure, "savefig", lambda figure, path, **kwargs: figures.append(figure))
-    ordinary = ("base", "gelu", "post_norm", "ema", "r_drop", "teacher", "bpe_dropout", "deeper")
-    records = {f"{name}_seed1": record(2.0 + i / 10, 30.0 + i) for i, name in enumerate(ordinary)}
-    outliers = {"torch_init_seed1": record(9.5, 31.0), "torch_init_seed2": record(9.25, 30.5)}
-    load_script(SCRIPT).plot_choices(records | outliers, tmp_path)
-    loss, bleu = figures[0].axes
-    assert [text.get_text() for text in loss.texts] == ["9.250, 9.500 →"]
-    assert loss.get_xlim()[1] < 9.25
-    assert not bleu.texts
-
-
 def test_the_table_of_the_held_out_tenth_has_the_runs_that_are_kept():
     from choice_tables import format_held_out
 
@@ -132,5 +118,4 @@ def test_finished_runs_are_not_trained_again(tmp_path):
     command = [sys.executable, ROOT / "scripts" / f"{SCRIPT}.py", *flags_with_run(tmp_path, "base")]
     process = subprocess.run(list(map(str, command)), capture_output=True, text=True)
     assert process.returncode == 0, process.stderr
-    assert (tmp_path / "choices.png").stat().st_size > 0
     assert "the recipe: norm before" in process.stdout

@@ -5,8 +5,8 @@
 python scripts/benchmark/benchmark.py [--data DIR] [--only train_gpt,growth] [--output_dir runs/benchmark]
 python scripts/benchmark/benchmark.py --data DIR --write true
 
-A ratio is the peer's median over ours: 1.4 means that the peer takes 1.4 times as long for the same work. Rows whose
-target says "<" are better when lower: memory is ours over the peer's, and the start-up rows are seconds.
+A ratio is the peer's median over ours: 1.4 means that the peer takes 1.4 times as long for the same work, or 1.4 times
+as much memory. The start-up rows are seconds.
 
 Peers have the same dimensions, weights, data, dtype and threads. They take turns with ours in one process, so other
 load on the machine affects both. Memory is measured in a separate process for each: the peak of three steps, with
@@ -17,7 +17,6 @@ import itertools
 import os
 import statistics
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -49,6 +48,7 @@ from cases import (
 from datasets import disable_progress_bars
 from peers import GPT2, MARIAN, OURS
 from report import Report
+from turns import take_turns
 
 from hf_scratch.convert import to_gpt2, to_marian
 from hf_scratch.errors import command, preparation
@@ -66,9 +66,7 @@ class Row:
         what: the work that is measured.
         case: makes the functions, or returns None if something is missing here.
         peer: the other function; None if the measure itself is the figure.
-        target: the ratio to reach.
         ours: our function.
-        at_most: the target is an upper limit, and the ratio is ours over the peer's.
         note: makes a remark from what the two functions returned last.
     """
 
@@ -76,9 +74,7 @@ class Row:
     what: str
     case: Callable[[BenchmarkArguments], Case | None]
     peer: str | None
-    target: float
     ours: str = OURS
-    at_most: bool = False
     note: Callable[[Any, Any], str] = lambda *_: ""
 
 
@@ -86,24 +82,23 @@ class Row:
 TRAIN_TRANSFORMER = partial(compare_training, "transformer", to_marian, MARIAN)
 TRAIN_GPT = partial(compare_training, "gpt", to_gpt2, GPT2)
 TABLE = [
-    Row("train_transformer", "training step, encoder-decoder, fp32", TRAIN_TRANSFORMER, MARIAN, 1.5),
-    Row("train_gpt", "training step, GPT, fp32", TRAIN_GPT, GPT2, 1.4),
-    Row("train_transformer_bf16", "training step, encoder-decoder, bf16", TRAIN_TRANSFORMER, OURS, 1.5, BF16,
-        note=partial(compare_loss_curves, "transformer")),
-    Row("train_gpt_bf16", "training step, GPT, bf16", TRAIN_GPT, OURS, 1.5, BF16,
-        note=partial(compare_loss_curves, "gpt")),
-    Row("train_transformer_stock", "encoder-decoder, called as by stock Trainer", TRAIN_TRANSFORMER, MARIAN, 1.4,
+    Row("train_transformer", "training step, encoder-decoder, fp32", TRAIN_TRANSFORMER, MARIAN),
+    Row("train_gpt", "training step, GPT, fp32", TRAIN_GPT, GPT2),
+    Row("train_transformer_bf16", "training step, encoder-decoder, bf16", TRAIN_TRANSFORMER, OURS, BF16,
+        partial(compare_loss_curves, "transformer")),
+    Row("train_gpt_bf16", "training step, GPT, bf16", TRAIN_GPT, OURS, BF16, partial(compare_loss_curves, "gpt")),
+    Row("train_transformer_stock", "encoder-decoder, called as by stock Trainer", TRAIN_TRANSFORMER, MARIAN,
         STOCK_CALL),
-    Row("train_gpt_stock", "GPT, called as by stock Trainer", TRAIN_GPT, GPT2, 1.3, STOCK_CALL),
+    Row("train_gpt_stock", "GPT, called as by stock Trainer", TRAIN_GPT, GPT2, STOCK_CALL),
     Row("memory_transformer", "peak memory, encoder-decoder, fp32", partial(compare_memory, "transformer", MARIAN),
-        MARIAN, 0.5, at_most=True),
-    Row("memory_gpt", "peak memory, GPT, fp32", partial(compare_memory, "gpt", GPT2), GPT2, 0.5, at_most=True),
-    Row("train_end_to_end", "Trainer, recipe multi30k_tiny, target tokens", train_end_to_end, MARIAN, 2.0),
-    Row("generate_gpt", "200 tokens, greedy, batch 1", generate_gpt, GPT2, 2.5, note=check_tokens),
-    Row("generate_gpt_article", "200 tokens, greedy, batch 1", generate_gpt_article, ARTICLE, 6.0, note=check_tokens),
-    Row("translate_marian", "1,000 test sentences, 5 beams", compare_translation, MARIAN, 4.0, note=count_equal),
-    Row("import_time", "`import hf_scratch` itself, seconds", import_time, None, 0.3, at_most=True),
-    Row("load_time", "`from_pretrained` of 10 MB, seconds", load_time, None, 0.2, at_most=True),
+        MARIAN),
+    Row("memory_gpt", "peak memory, GPT, fp32", partial(compare_memory, "gpt", GPT2), GPT2),
+    Row("train_end_to_end", "Trainer, recipe multi30k_tiny, target tokens", train_end_to_end, MARIAN),
+    Row("generate_gpt", "200 tokens, greedy, batch 1", generate_gpt, GPT2, note=check_tokens),
+    Row("generate_gpt_article", "200 tokens, greedy, batch 1", generate_gpt_article, ARTICLE, note=check_tokens),
+    Row("translate_marian", "1,000 test sentences, 5 beams", compare_translation, MARIAN, note=count_equal),
+    Row("import_time", "`import hf_scratch` itself", import_time, None),
+    Row("load_time", "`from_pretrained` of 10 MB", load_time, None),
 ]
 # fmt: on
 
@@ -119,19 +114,17 @@ def measure(case: Case, names: list[str], rounds: int) -> tuple[dict[str, list[f
     Returns:
         For each name its measures, and its last output.
     """
-    for name in names * case.warmups:
-        case.functions[name]()
-    measures, outputs = {name: [] for name in names}, {}
-    fewest = min(rounds, case.rounds)
-    for number in range(3 * fewest):
-        if number >= fewest and all(spread(measures[name], measures[names[0]]) < LARGEST_SPREAD for name in names):
+    functions = {name: case.functions[name] for name in names}
+    take_turns(functions, case.warmups)
+    measures, fewest, done = {name: [] for name in names}, min(rounds, case.rounds), 0
+    while done < 3 * fewest:
+        found = take_turns(functions, 1 if done else fewest)
+        for name, values in found[0 if case.timed else 1].items():
+            measures[name] += values
+        done = len(measures[names[0]])
+        if all(spread(values, measures[names[0]]) < LARGEST_SPREAD for values in measures.values()):
             break
-        for name in names:
-            start = time.perf_counter()
-            outputs[name] = case.functions[name]()
-            seconds = time.perf_counter() - start
-            measures[name].append(seconds if case.timed else outputs[name])
-    return measures, outputs
+    return measures, {name: values[-1] for name, values in found[1].items()}
 
 
 def spread(measures: list[float], others: list[float]) -> float:
@@ -157,20 +150,20 @@ def fill_rows(rows: list[Row], args: BenchmarkArguments) -> list[dict]:
     measures, outputs = measure(case, [name for name in case.functions if name in wanted], args.rounds)
     results = []
     for row in rows:
-        ours, peer = (statistics.median(measures[name]) if name else 1.0 for name in (row.ours, row.peer))
-        names = [name for name in (row.ours, row.peer) if name]
-        result = {name: getattr(row, name) for name in ("name", "what", "ours", "peer", "target", "at_most")}
+        own = {name: measures[name] for name in (row.ours, row.peer) if name}
+        medians = {name: statistics.median(values) for name, values in own.items()}
+        result = {name: getattr(row, name) for name in ("name", "what", "ours", "peer")}
         result |= {
             "unit": case.unit,
-            "ratio": ours / peer if row.at_most else peer / ours,
-            "measures": {name: measures[name] for name in names},
-            "medians": {name: statistics.median(measures[name]) for name in names},
+            "ratio": medians[row.peer] / medians[row.ours] if row.peer else None,
+            "measures": own,
+            "medians": medians,
             "rounds": len(measures[row.ours]),
             "spread": spread(measures[row.ours], measures[row.peer]) if row.peer else 0.0,
             "load": [round(load, 1) for load in (load_before, os.getloadavg()[0])],
             "note": row.note(outputs[row.ours], outputs.get(row.peer)),
         }
-        print(f"{row.name}: {result['ratio']:.2f}", file=sys.stderr, flush=True)
+        print(f"{row.name}: {medians}", file=sys.stderr, flush=True)
         results.append(result)
     return results
 

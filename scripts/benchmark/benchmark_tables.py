@@ -110,20 +110,20 @@ def format_each(name: str, format_figures: Callable[[Figures], str]) -> str:
 
 
 def format_rows(rows: list[Figures]) -> str:
-    """The table of one machine: ratio, target, medians and notes of each row."""
+    """The table of one machine: ratio, medians and notes of each row."""
     lines = []
     for row in rows:
-        target = f"{'< ' if row['at_most'] else ''}{row['target']:.1f}"
-        is_reached = row["ratio"] <= row["target"] if row["at_most"] else row["ratio"] >= row["target"]
-        show = FORMATS[row["unit"]]
-        ours, peer = (f"{who} {show(row['medians'][who])}" if who else "" for who in (row["ours"], row["peer"]))
+        medians = {who: f"{who} {FORMATS[row['unit']](value)}" for who, value in row["medians"].items()}
         # the spread of the rounds' ratios, which older reports do not hold
         rounds = f"{row['rounds']}, spread {100 * row['spread']:.0f} %" if row.get("spread") else row["rounds"]
-        work = f"`{row['name']}`: {row['what']}"
-        lines.append(
-            [f"**{row['ratio']:.2f}**", target, "yes" if is_reached else "no", work, ours, peer, rounds, row["note"]]
-        )
-    return format_table(["ratio", "target", "reached", "work", "ours", "peer", "rounds", ""], lines)
+        cells = [medians[row["ours"]], medians.get(row["peer"], ""), rounds, row["note"]]
+        lines.append([f"`{row['name']}`: {row['what']}", f"**{format_ratio(row)}**", *cells])
+    return format_table(["work", "ratio", "ours", "peer", "rounds", ""], lines)
+
+
+def format_ratio(row: Figures) -> str:
+    """A row's ratio, or the measure itself of a row without a peer."""
+    return FORMATS[row["unit"]](row["medians"][row["ours"]]) if row["ratio"] is None else f"{row['ratio']:.2f}"
 
 
 def format_ratios(reports: list[Figures], names: list[str]) -> str:
@@ -137,7 +137,7 @@ def format_ratios(reports: list[Figures], names: list[str]) -> str:
     for name in names:
         found = [next((row for row in report["rows"] if row["name"] == name), None) for report in reports]
         row = next(row for row in found if row is not None)
-        ratios = ["" if row is None else f"{row['ratio']:.2f}" for row in found]
+        ratios = ["" if row is None else format_ratio(row) for row in found]
         lines.append([f"`{name}`: {row['what']}", row["peer"] or "", *ratios])
     return format_table(["work", "peer", *(name_machine(report["machine"]) for report in reports)], lines)
 
@@ -183,11 +183,10 @@ def format_scale(figures: Figures) -> str:
     """The table of scale.py."""
     lines = []
     for row in figures["rows"]:
-        target = "" if row["target"] is None else f"{row['target']:,} {row['unit']}".strip()
         digits = 0 if row["figure"] >= 100 else 1 if row["figure"] >= 10 else 2
         figure = f"**{row['figure']:,.{digits}f}** {row['unit']}".strip()
-        lines.append([f"`{row['name']}`: {row['what']}", figure, target])
-    return format_table(["work", "measured", "to reach"], lines)
+        lines.append([f"`{row['name']}`: {row['what']}", figure])
+    return format_table(["work", "measured"], lines)
 
 
 def format_engines(figures: Figures) -> str:

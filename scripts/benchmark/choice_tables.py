@@ -50,8 +50,8 @@ HELD_OUT = {
     "r_drop": "the same, then with R-Drop for as long as the next row",
     "distilled": "trained alone, then on diversified data, with itself as the teacher",
 }
-# for each metric of the validation set (nothing is chosen by the test set): its title, its unit, and digits
-METRICS = {"loss": ("validation loss", "nats per token", 3), "bleu": ("validation BLEU", "cased, 13a", 1)}
+# for each metric of the validation set (nothing is chosen by the test set): its title and digits
+METRICS = {"loss": ("validation loss", 3), "bleu": ("validation BLEU", 1)}
 
 
 def format_choices(records: dict[str, Record], choices: Choices = CHOICES) -> str:
@@ -69,7 +69,7 @@ def format_choices(records: dict[str, Record], choices: Choices = CHOICES) -> st
     for name, seeds in runs.items():
         what, flags = RUNS[name]
         cells = []
-        for metric, (_, _, digits) in METRICS.items():
+        for metric, (_, digits) in METRICS.items():
             values, base = metric_values(seeds, metric), metric_values(runs[BASE], metric)
             difference = mean(values) - mean(base)
             error = spreads[metric] * (1 / len(values) + 1 / len(base)) ** 0.5
@@ -80,12 +80,12 @@ def format_choices(records: dict[str, Record], choices: Choices = CHOICES) -> st
             cells.append(f"{mean(values):.{digits}f}{compared}")
         size, epochs = f"{seeds[0]['parameters'] / 1e6:.2f} M", f"{seeds[0]['epochs']:.1f}"
         rows.append([what, f"`{flags}`" if flags else "", *cells, size, epochs, len(seeds)])
-    titles = [title for title, _, _ in METRICS.values()]
+    titles = [title for title, _ in METRICS.values()]
     table = format_table(["choice", "flag", *titles, "parameters", "epochs", "seeds"], rows)
     spread = "No choice has two seeds yet, so no difference can be told from the spread between seeds. "
     if all(map(math.isfinite, spreads.values())):
         deviations = " and ".join(
-            f"{spreads[metric]:.{digits + 1}f} for {title}" for metric, (title, _, digits) in METRICS.items()
+            f"{spreads[metric]:.{digits + 1}f} for {title}" for metric, (title, digits) in METRICS.items()
         )
         spread = (
             f"Seeds of one choice differ by a standard deviation of {deviations}; choices with two seeds, from which "

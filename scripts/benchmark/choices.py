@@ -5,8 +5,8 @@
 python scripts/benchmark/choices.py --data folder/of/multi30k [--only base,post_norm] [--seeds 1,2] [--write true]
 
 Each run is `train_translation.py multi30k_choices` with the flags of its choice. A run that was interrupted goes on
-where it stopped, and runs that are kept already are left out. `--write true` keeps the records of the runs, draws the
-picture and writes the table. Two commands with different choices or seeds may share an `output_dir`.
+where it stopped, and runs that are kept already are left out. `--write true` keeps the records of the runs and
+writes the table. Two commands with different choices or seeds may share an `output_dir`.
 """
 
 import itertools
@@ -15,16 +15,12 @@ import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import mean
 
 from benchmark_tables import CHOICE_RESULTS, ROOT, update_readmes
-from choice_tables import BASE, LEVERS, METRICS, RUNS, TEACHER, format_choices, group_by_choice, metric_values
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from choice_tables import LEVERS, RUNS, TEACHER, format_choices
 
 from hf_scratch.errors import UserError, command, preparation
 from hf_scratch.folders import hide_folders
-from hf_scratch.reporting.plots import find_limits, save_figure
 from hf_scratch.reporting.records import Record, read_record, read_records, write_record
 from hf_scratch.training.parsing import parse_arguments
 
@@ -38,7 +34,7 @@ class ChoiceArguments:
     only: str | None = field(default=None, metadata={"help": f"Some of {', '.join(RUNS)}."})
     seeds: str = field(default="1,2", metadata={"help": "Seeds of each choice."})
     flags: str = field(default="", metadata={"help": "Flags for all runs: '--bf16 true --use_cpu true'."})
-    write: bool = field(default=False, metadata={"help": "Keep the records in results/choices; picture and table."})
+    write: bool = field(default=False, metadata={"help": "Keep the records in results/choices; write the tables."})
 
 
 def train(name: str, seed: str, args: ChoiceArguments) -> None:
@@ -79,45 +75,6 @@ def read_runs(output_dir: str) -> tuple[dict[str, Record], dict[str, Record]]:
     return runs, records
 
 
-def plot_choices(records: dict[str, Record], folder: Path) -> None:
-    """Draw each run's validation loss and BLEU as a point, one line per choice. An outlier is written at the edge.
-
-    Args:
-        records: by `name_seed1`.
-        folder: receives `choices.png`.
-    """
-    runs = group_by_choice(records, RUNS)
-    figure = Figure(figsize=(10, 1.2 + 0.34 * len(runs)), layout="constrained")
-    axes = figure.subplots(1, 2, sharey=True)
-    for axis, (metric, (title, unit, digits)) in zip(axes, METRICS.items(), strict=True):
-        limits = find_limits([value for seeds in runs.values() for value in metric_values(seeds, metric)])
-        if limits is not None:
-            margin = 0.15 * (limits[1] - limits[0])
-            axis.set_xlim(limits[0] - margin, limits[1] + margin)
-        for i, (name, seeds) in enumerate(runs.items()):
-            values = sorted(metric_values(seeds, metric))
-            axis.plot(values, [i] * len(values), "o-", color="black" if name == BASE else "tab:blue")
-            _write_outliers(axis, i, values, digits)
-        axis.axvline(mean(metric_values(runs[BASE], metric)), color="black", linewidth=1, linestyle=":")
-        axis.set_xlabel(f"{title} [{unit}]")
-        axis.grid(alpha=0.3)
-    axes[0].set_yticks(range(len(runs)), list(runs))
-    axes[0].set_ylabel("choice")
-    axes[0].invert_yaxis()
-    figure.suptitle("each point: one seed; dotted: the mean of the unchanged recipe", fontsize=10, x=0.01, ha="left")
-    save_figure(figure, str(folder), "choices.png")
-
-
-def _write_outliers(axis: Axes, y: float, values: list[float], digits: int) -> None:
-    """Write the values that are outside the x axis at its ends."""
-    low, high = axis.get_xlim()
-    style = {"transform": axis.get_yaxis_transform(), "va": "center", "fontsize": 8}
-    if below := [f"{value:.{digits}f}" for value in values if value < low]:
-        axis.text(0.01, y, f"← {', '.join(below)}", ha="left", **style)
-    if above := [f"{value:.{digits}f}" for value in values if value > high]:
-        axis.text(0.99, y, f"{', '.join(above)} →", ha="right", **style)
-
-
 @command
 def main() -> None:
     with preparation():
@@ -133,9 +90,7 @@ def main() -> None:
     if args.write:
         for name, record in runs.items():
             write_record(record, CHOICE_RESULTS / f"{name}.json")
-        plot_choices(records, CHOICE_RESULTS)
         update_readmes(write=True)
-    plot_choices(records, Path(args.output_dir))
     print(f"{format_choices(records)}\n\n{format_choices(records, LEVERS)}")
 
 

@@ -15,7 +15,6 @@ import runpy
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +24,7 @@ from typing import Any
 from benchmark_tables import ROOT, finish, format_engines
 from report import STORYTELLER, TRANSLATOR, Report, ReportArguments, read_sentences
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
+from turns import take_turns
 
 from hf_scratch.errors import command, preparation
 from hf_scratch.training.parsing import parse_arguments
@@ -186,18 +186,15 @@ def count_equal(row: list[int], wanted: list[int]) -> int:
 
 def measure(task: Task, generate: Generate, rounds: int) -> dict[str, Any]:
     """Generate `rounds` times after a first, and compare the tokens with ours."""
-    found, seconds = generate(), []
-    for _ in range(rounds):
-        start = time.perf_counter()
-        generate()
-        seconds.append(time.perf_counter() - start)
+    seconds, outputs = take_turns({"": generate}, 1 + rounds)
+    found, taken = outputs[""][0], median(seconds[""][1:])
     tokens, pairs = sum(len(row) for row in found), list(zip(found, task.expected, strict=True))
     return {
         "equal_tokens": sum(count_equal(*pair) for pair in pairs),
         "tokens": sum(len(row) for row in task.expected),
         "equal": sum(row == wanted for row, wanted in pairs),
         "of": len(task.expected),
-        "per_second": round((len(found) if task.is_translation else tokens) / median(seconds), 1),
+        "per_second": round((len(found) if task.is_translation else tokens) / taken, 1),
         "unit": "sentences" if task.is_translation else "tokens",
     }
 

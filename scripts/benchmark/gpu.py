@@ -5,10 +5,10 @@
 python scripts/benchmark/gpu.py --output_dir runs/gpu                # on a GPU: a 124 M GPT, a base encoder-decoder
 python scripts/benchmark/gpu.py --output_dir runs/gpu --size tiny    # anywhere, to try the command
 
-It needs torch and transformers only, and no network. Both models of a row have the same dimensions, batches, dtype
-(bfloat16 by autocast over float32 weights, as `--bf16 true` trains), attention ("sdpa") and optimiser, and take turns
-in one process. A ratio is the peer's median time over ours. `spread` is the range of the rounds' ratios over their
-median. Memory is a step's peak: weights, moments, gradients and activations of that model alone.
+It and what it imports need torch and transformers only, and no network. Both models of a row have the same dimensions,
+batches, dtype (bfloat16 by autocast over float32 weights, as `--bf16 true` trains), attention ("sdpa") and optimiser,
+and take turns in one process. A ratio is the peer's median time over ours. `spread` is the range of the rounds' ratios
+over their median. Memory is a step's peak: weights, moments, gradients and activations of that model alone.
 
 MFU is the model's FLOPs per second over the peak of the GPU's tensor cores. FLOPs are those that torch counts in one
 step of our model with eager attention: of causal attention, the hidden half is counted as well, as is usual.
@@ -34,6 +34,7 @@ from transformers import CompileConfig, HfArgumentParser, PreTrainedModel
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # on a bare machine the package is not installed
 
 from peers import OURS, Size, list_builders
+from turns import compare, take_turns
 
 from hf_scratch.models.loss import linear_cross_entropy
 
@@ -125,31 +126,25 @@ class Training:
 # measuring
 
 
-def take_turns(functions: dict[str, Callable[[], Any]], rounds: int) -> dict[str, Any]:
+def measure(functions: dict[str, Callable[[], Any]], rounds: int) -> dict[str, Any]:
     """Call functions in turns, ours first. The first call of each, which compiles, and the second are not counted.
 
     Returns:
-        "first": seconds of each first call; "seconds": the medians; "ratio": the median over rounds of each other's
-        time over ours; "spread": the range of those ratios over their median.
+        "first": seconds of each first call; "seconds": the medians; "ratio" and "spread" of the others, see `compare`.
     """
-    first, seconds = {}, {name: [] for name in functions}
-    for turn, name in itertools.product(range(rounds + 2), functions):
+
+    def run(function: Callable[[], Any]) -> None:
+        function()
         synchronize()
-        start = time.perf_counter()
-        functions[name]()
-        synchronize()
-        taken = time.perf_counter() - start
-        if turn == 0:
-            first[name] = taken
-        elif turn > 1:
-            seconds[name].append(taken)
-    result = {"first": first, "seconds": {name: statistics.median(values) for name, values in seconds.items()}}
-    result |= {"ratio": {}, "spread": {}}
-    for name in functions.keys() - {OURS}:
-        ratios = [peer / ours for peer, ours in zip(seconds[name], seconds[OURS], strict=True)]
-        result["ratio"][name] = statistics.median(ratios)
-        result["spread"][name] = (max(ratios) - min(ratios)) / statistics.median(ratios)
-    return result
+
+    synchronize()
+    seconds, _ = take_turns({name: partial(run, function) for name, function in functions.items()}, 2 + rounds)
+    first = {name: values[0] for name, values in seconds.items()}
+    counted = {name: values[2:] for name, values in seconds.items()}
+    others = {name: compare(values, counted[OURS]) for name, values in counted.items() if name != OURS}
+    medians = {name: statistics.median(values) for name, values in counted.items()}
+    figures = {kind: {name: each[kind] for name, each in others.items()} for kind in ("ratio", "spread")}
+    return {"first": first, "seconds": medians, **figures}
 
 
 def synchronize() -> None:
@@ -177,7 +172,7 @@ def find_peak() -> tuple[float, str]:
         return known, f"{known / 1e12:,.0f} TFLOP/s, the data sheet's"
     size = 8192 if DEVICE == "cuda" else 512
     a, b = torch.randn(2, size, size, device=DEVICE, dtype=torch.bfloat16)
-    seconds = take_turns({OURS: lambda: a @ b}, 5)["seconds"][OURS]
+    seconds = measure({OURS: lambda: a @ b}, 5)["seconds"][OURS]
     measured = 2 * size**3 / seconds
     return measured, f"{measured / 1e12:,.3f} TFLOP/s, measured: products of {size} x {size}"
 
@@ -189,7 +184,7 @@ def compare_training(family: str, compiled: bool, setting: Setting, rounds: int,
     batch, builders = make_batch(family, setting), list_builders(family, setting.models[family])
     flops = count_flops(builders[OURS], batch) * setting.steps
     trainings = {name: Training(build(), batch, compiled, setting.steps) for name, build in builders.items()}
-    result = take_turns(trainings, rounds)
+    result = measure(trainings, rounds)
     tokens = batch["labels"].numel() * setting.steps
     result["tokens_per_second"] = {name: tokens / s for name, s in result["seconds"].items()}
     result["mfu"] = {name: flops / s / peak for name, s in result["seconds"].items()}
@@ -225,7 +220,7 @@ def compare_losses(setting: Setting, rounds: int) -> dict[str, Any]:
         loss.backward()
 
     functions = {name: partial(run, name) for name in losses}
-    result = take_turns(functions, rounds)
+    result = measure(functions, rounds)
     result["tokens_per_second"] = {name: len(labels) / s for name, s in result["seconds"].items()}
     memory = {}
     for name, function in functions.items():
@@ -245,7 +240,7 @@ def compare_generation(family: str, rows: int, mode: str, setting: Setting, roun
     builders = list_builders(family, setting.models[family])
     models = {name: build().to(DEVICE, dtype).eval() for name, build in builders.items()}
     functions = {name: partial(model.generate, ids, **options) for name, model in models.items()}
-    result = take_turns(functions, min(rounds, 3))
+    result = measure(functions, min(rounds, 3))
     result["tokens_per_second"] = {name: rows * setting.new / s for name, s in result["seconds"].items()}
     return result
 
@@ -290,14 +285,14 @@ def main():
     device = torch.cuda.get_device_name() if DEVICE == "cuda" else "CPU"
     versions = {"torch": torch.__version__, "transformers": transformers.__version__, "cuda": torch.version.cuda}
     report = {"device": device, "peak": source, **versions, "size": asdict(setting), "rows": {}}
-    for name, measure in list_rows(setting, args.rounds, peak).items():
+    for name, compare_models in list_rows(setting, args.rounds, peak).items():
         minutes = (time.monotonic() - start) / 60
         if minutes > args.max_minutes:
             report["rows"][name] = {"skipped": f"no time was left after {minutes:.1f} minutes"}
             continue
         torch.compiler.reset()
         try:
-            report["rows"][name] = measure()
+            report["rows"][name] = compare_models()
         except (RuntimeError, torch.OutOfMemoryError) as error:  # the other rows still count
             report["rows"][name] = {"error": f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"}
         gc.collect()

@@ -12,10 +12,9 @@ GPT2LMHeadModel or PegasusForConditionalGeneration.
 import itertools
 import json
 import sys
-import time
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import torch
@@ -23,6 +22,7 @@ from benchmark_tables import finish, format_options
 from report import STORYTELLER, TRANSLATOR, Report, ReportArguments, read_sentences
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel
 from transformers.generation import BaseStreamer
+from turns import compare, take_turns
 
 from hf_scratch.convert import to_gpt2, to_pegasus
 from hf_scratch.errors import command, preparation
@@ -101,22 +101,21 @@ def measure(name: str, folder: Path, batches: list, rounds: int) -> dict[str, An
     model, peer = load(folder, changes)
     options = {"do_sample": False, "max_new_tokens": NEW_TOKENS if folder == STORYTELLER else 60} | options
     runs = {"ours": (model, {}), "loop": (model, {"cache_implementation": "dynamic"}), "peer": (peer, {})}
-    seconds, tokens = {who: [] for who in runs}, {}
-    for number, (who, (run, more)) in itertools.product(range(-1, rounds), runs.items()):
+
+    def generate(run: PreTrainedModel, more: dict[str, Any]) -> list[list[int]]:
         torch.manual_seed(0)
-        start = time.perf_counter()
         outputs = [run.generate(**batch, **options, **more) for batch in batches]
-        if number >= 0:  # the first is a warm-up
-            seconds[who].append(time.perf_counter() - start)
         outputs = [output if isinstance(output, torch.Tensor) else output.sequences for output in outputs]
-        tokens[who] = [remove_padding(row.tolist()) for output in outputs for row in output]
+        return [remove_padding(row.tolist()) for output in outputs for row in output]
+
+    seconds, outputs = take_turns({who: partial(generate, *run) for who, run in runs.items()}, 1 + rounds)
+    seconds = {who: values[1:] for who, values in seconds.items()}  # the first is a warm-up
+    ours = outputs["ours"][-1]
     row = {"name": name, "what": what, "model": "storyteller" if folder == STORYTELLER else "translator"}
-    row |= {"texts": len(tokens["ours"]), "seconds": seconds}
+    row |= {"texts": len(ours), "seconds": seconds}
     for who in ("loop", "peer"):
-        ratios = [other / own for other, own in zip(seconds[who], seconds["ours"], strict=True)]
-        equal = sum(a == b for a, b in zip(tokens[who], tokens["ours"], strict=True))
-        spread = (max(ratios) - min(ratios)) / median(ratios)
-        row[who] = {"ratio": median(ratios), "spread": spread, "equal": equal}
+        equal = sum(a == b for a, b in zip(outputs[who][-1], ours, strict=True))
+        row[who] = {**compare(seconds[who], seconds["ours"]), "equal": equal}
     return row
 
 

@@ -1,5 +1,5 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Our models and transformers' of the same dimensions, with random weights. gpu.py runs this on bare machines too."""
+"""Our models and transformers' of the same dimensions, with random weights."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

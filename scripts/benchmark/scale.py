@@ -44,19 +44,17 @@ from hf_scratch.training.parsing import parse_arguments
 from hf_scratch.training.trainers import LanguageModelTrainer
 
 SCRIPTS = ROOT / "scripts"
-MEASURES = {  # name: the work, its target, the unit
-    "texts": ("200 MB of text, GPT, vocabulary 16,000: start to first update", 75, "s"),
-    "texts_cpu": ("the same, CPU time of all processes", None, "s"),
-    "texts_memory": ("the same, peak memory of all processes, without the files' pages", 1000, "MB"),
-    "texts_again": ("the same in a new output_dir, beyond the imports", 12, "s"),
-    "token_bytes": ("disk for the packed rows, per token", 2, "bytes"),
-    "pairs": ("1 million pairs: start to first update", 100, "s"),
-    "sampler": ("batch sampler, 4 million pairs: init, len, one epoch's order", 1.5, "s"),
-    "evaluation_memory": ("evaluation memory, over one logits tensor of 32 x 512 x 16,000", 0.3, ""),
-    "two_processes": ("2 processes of 1 thread against 1, rows per second", 1.8, ""),
+MEASURES = {  # name: the work, and the unit
+    "texts": ("200 MB of text, GPT, vocabulary 16,000: start to first update", "s"),
+    "texts_cpu": ("the same, CPU time of all processes", "s"),
+    "texts_memory": ("the same, peak memory of all processes, without the files' pages", "MB"),
+    "texts_again": ("the same in a new output_dir, beyond the imports", "s"),
+    "token_bytes": ("disk for the packed rows, per token", "bytes"),
+    "pairs": ("1 million pairs: start to first update", "s"),
+    "sampler": ("batch sampler, 4 million pairs: init, len, one epoch's order", "s"),
+    "evaluation_memory": ("evaluation memory, over one logits tensor of 32 x 512 x 16,000", ""),
+    "two_processes": ("2 processes of 1 thread against 1, rows per second", ""),
 }
-
-
 # of training scripts that train for a moment
 QUICK = {"eval_strategy": "no", "save_strategy": "no", "load_best_model_at_end": "false", "average_checkpoints": 0}
 QUICK |= {"use_cpu": "true"}
@@ -244,10 +242,9 @@ def main():
         if any(name in only for name in names):
             figures |= case(args, folder)
             print({name: round(figures[name], 3) for name in names}, file=sys.stderr)
-    for name, (what, target, unit) in MEASURES.items():
+    for name, (what, unit) in MEASURES.items():
         if name in figures:
-            row = {"name": name, "what": what, "target": target, "unit": unit, "figure": figures[name]}
-            report.figures["rows"].append(row)
+            report.figures["rows"].append({"name": name, "what": what, "unit": unit, "figure": figures[name]})
     finish(report, args, "scale", format_scale)
 
 
