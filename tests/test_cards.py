@@ -119,21 +119,6 @@ def test_a_training_on_another_pair_is_of_that_pair(train, tmp_path, caplog):
     assert "train: cut 12 of 12 sources at 3 tokens." in caplog.text
 
 
-def test_the_end_inside_the_warm_up_is_told(train, tmp_path, caplog):
-    folder = train(
-        "train_translation",
-        "short",
-        config_overrides=TINY_TRANSFORMER,
-        validation_file=tmp_path / "pairs.jsonl",
-        max_minutes=1e-9,
-        warmup_steps=50,
-        max_steps=100,
-    )
-    end = "stopped by the time limit inside the warm-up, at update 1 of 50"
-    assert f"| end | {end} |" in (folder / "README.md").read_text(encoding="utf-8")
-    assert end in caplog.text
-
-
 def test_other_languages_than_the_models_are_warned_of(train, tmp_path, monkeypatch, caplog, capsys):
     folder = train("train_translation", "first", config_overrides=TINY_TRANSFORMER)
     script = load_script("evaluate_translation")

@@ -61,6 +61,6 @@ def test_two_machines_stand_side_by_side():
     lines = tables.format_ratios([first, second], [row["name"] for row in first["rows"]]).splitlines()
     assert lines[0].endswith(f"| {tables.name_machine(first['machine'])} | AMD EPYC (AVX-512) |")
     ratios = [[cell.strip() for cell in line.split("|")[3:5]] for line in lines[2:]]
-    expected = [f"{row['ratio']:.2f}" for row in first["rows"]]
+    expected = [tables.format_ratio(row) for row in first["rows"]]
     assert ratios == [[ratio, ratio if i else ""] for i, ratio in enumerate(expected)]
     assert tables.format_benchmark([first, second]).count("### ") == 2

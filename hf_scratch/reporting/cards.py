@@ -4,7 +4,6 @@
 The values come from the run's record (records.py); this module formats them.
 """
 
-import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,10 +13,8 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from transformers import Trainer
 
 from ..folders import hide_folders, public_name, require_output_dir
-from .records import IN_WARMUP, INTERRUPTED, Record, build_record, write_record
+from .records import INTERRUPTED, Record, build_record, write_record
 from .tables import format_table
-
-logger = logging.getLogger(__name__)
 
 _TEMPLATE = """---
 {front_matter}
@@ -111,15 +108,7 @@ def format_training(record: Record) -> str:
     }
     if cut := record.get("cut"):
         rows["cut rows"] = "; ".join(f"{split}: {text}" for split, text in cut.items())
-    if record.get("stopped") == IN_WARMUP:
-        rows["end"] = _describe_early_end(record)
     return format_table(["", ""], [(name, value) for name, value in rows.items() if value != ""])
-
-
-def _describe_early_end(record: Record) -> str:
-    return (
-        f"stopped by the time limit inside the warm-up, at update {record['updates']:,} of {record['warmup_steps']:,}"
-    )
 
 
 def describe_for_hub(
@@ -296,8 +285,6 @@ def _write(
             results.append((label.format(**values), kind, float(factor * values[key]), split))
     data = (record["data"], record["data"])
     table = format_table(["metric", "value", "on"], [[label, value, split] for label, _, value, split in results])
-    if record.get("stopped") == IN_WARMUP:
-        logger.warning(f"The training was {_describe_early_end(record)}. Raise `max_minutes` or lower `warmup_steps`.")
     teachers = getattr(trainer, "teacher_models", []) if getattr(trainer, "distillation_alpha", 0.0) else []
     names = [f"`{hide_folders(teacher.name_or_path)}`" for teacher in teachers]
     card = _TEMPLATE.format(

@@ -23,7 +23,6 @@ from ..errors import command_words
 from ..folders import hide_folders, public_name
 
 INTERRUPTED = "interrupted"  # ended before its last update and never evaluated on the test set
-IN_WARMUP = "time limit during warm-up"
 
 
 class Hardware(TypedDict):
@@ -61,8 +60,7 @@ class Record(TypedDict):
             `perplexity`, `bleu` and its relatives (0 to 100), `exact_match` and `accuracy` (0 to 1), ...
         log: `trainer.state.log_history`.
         cut: for each split with texts longer than their limit, how many were cut.
-        stopped: why the run ended early: `INTERRUPTED` or `IN_WARMUP`. Absent if it did not.
-        warmup_steps: updates of the warm-up. Only with `IN_WARMUP`.
+        stopped: `INTERRUPTED`. Absent of a run that ended by itself.
     """
 
     command: str
@@ -82,7 +80,6 @@ class Record(TypedDict):
     log: list[dict[str, Any]]
     cut: NotRequired[dict[str, str]]
     stopped: NotRequired[str]
-    warmup_steps: NotRequired[int]
 
 
 def build_record(
@@ -127,11 +124,6 @@ def build_record(
         record["cut"] = cut
     if isinstance(trainer.train_dataset, Sized):
         record["train_rows"] = len(trainer.train_dataset)
-    warmup = args.get_warmup_steps(state.max_steps)
-    has_limit = getattr(data_args, "max_minutes", None) is not None
-    if has_limit and state.global_step < min(warmup, state.max_steps):
-        record["stopped"] = IN_WARMUP
-        record["warmup_steps"] = warmup
     return record
 
 
