@@ -16,7 +16,7 @@ with extra("train"):
 FEW_POINTS = 30  # up to this many, each point has a marker
 
 
-def plot_learning_curve(log_history: list[dict], output_dir: str, name: str = "learning_curve.png") -> str:
+def plot_learning_curve(log_history: list[dict], output_dir: str) -> str:
     """Draw losses over steps. Below them: BLEU and exact matches if the run has them, else the learning rate.
 
     BLEU needs four words in a row, so it is 0 for one-word answers: exact matches then stand alone.
@@ -24,7 +24,6 @@ def plot_learning_curve(log_history: list[dict], output_dir: str, name: str = "l
     Args:
         log_history: `trainer.state.log_history`.
         output_dir: the folder of the picture.
-        name: the picture's file name.
 
     Returns:
         The picture's path in `output_dir`.
@@ -60,10 +59,10 @@ def plot_learning_curve(log_history: list[dict], output_dir: str, name: str = "l
     below.set_xlabel("step [updates]")
     for axis in (losses, below):
         axis.grid(alpha=0.3)
-    return save_figure(figure, output_dir, name)
+    return save_figure(figure, output_dir, "learning_curve.png")
 
 
-def plot_runs(logs: dict[str, list[dict]], output_dir: str, name: str = "runs.png") -> str:
+def plot_runs(logs: dict[str, list[dict]], output_dir: str) -> str:
     """Draw the validation scores of several runs over steps: BLEU, else bits per byte, else the loss.
 
     Each run has a panel of its own, with all other runs in grey behind it, and its best score in the title.
@@ -71,7 +70,6 @@ def plot_runs(logs: dict[str, list[dict]], output_dir: str, name: str = "runs.pn
     Args:
         logs: for each run's name its `trainer.state.log_history`.
         output_dir: the folder of the picture.
-        name: the picture's file name.
 
     Returns:
         The picture's path in `output_dir`.
@@ -107,16 +105,15 @@ def plot_runs(logs: dict[str, list[dict]], output_dir: str, name: str = "runs.pn
     figure.supxlabel("step [updates]", fontsize=9)
     figure.supylabel(names[key], fontsize=9)
     figure.suptitle("each run against all others (grey); its best score is in the title", fontsize=9)
-    return save_figure(figure, output_dir, name)
+    return save_figure(figure, output_dir, "runs.png")
 
 
-def plot_sine_curves(table: torch.Tensor, output_dir: str, name: str = "sine_curves.png") -> str:
+def plot_sine_curves(table: torch.Tensor, output_dir: str) -> str:
     """Draw columns of the positional encoding, section 3.5, over positions: at most four pairs of sine and cosine.
 
     Args:
         table: (positions, width), sine on even and cosine on odd columns.
         output_dir: the folder of the picture.
-        name: the picture's file name.
 
     Returns:
         The picture's path in `output_dir`.
@@ -134,18 +131,15 @@ def plot_sine_curves(table: torch.Tensor, output_dir: str, name: str = "sine_cur
     figure.suptitle("positional encoding, section 3.5: sine (solid) and cosine (dashed)", fontsize=10)
     figure.supylabel("value", fontsize=10)
     axes.flat[-1].set_xlabel("position [tokens]")
-    return save_figure(figure, output_dir, name)
+    return save_figure(figure, output_dir, "sine_curves.png")
 
 
-def plot_masks(
-    masks: dict[str, tuple[torch.Tensor, list[str], list[str]]], output_dir: str, name: str = "masks.png"
-) -> str:
+def plot_masks(masks: dict[str, tuple[torch.Tensor, list[str], list[str]]], output_dir: str) -> str:
     """Draw attention masks side by side: blue where a query may attend to a key.
 
     Args:
         masks: for each title a mask (queries, keys), True where attention is allowed, and both sides' tokens.
         output_dir: the folder of the picture.
-        name: the picture's file name.
 
     Returns:
         The picture's path in `output_dir`.
@@ -162,7 +156,7 @@ def plot_masks(
     figure.suptitle("masks: blue where a query may attend to a key", fontsize=9)
     figure.supxlabel("key", fontsize=9)
     figure.supylabel("query", fontsize=9)
-    return save_figure(figure, output_dir, name)
+    return save_figure(figure, output_dir, "masks.png")
 
 
 def _plot_points(axis: Axes, points: list[tuple[float, float]], **style) -> None:
