@@ -68,15 +68,8 @@ def load_translators(args: DiversificationArguments) -> list[tuple]:
     return translators
 
 
-def take_sources(pairs: Dataset, is_forward: bool, path: str, model, tokenizer) -> list[str]:
-    """The texts that a model will translate, each once.
-
-    Args:
-        pairs: the training data.
-        is_forward: the model translates the pairs' sources, else their targets.
-        path: what errors call the model.
-        model: the model.
-        tokenizer: the model's.
+def select_sources(pairs: Dataset, is_forward: bool, path: str, model, tokenizer) -> list[str]:
+    """The texts that a model will translate, each once: the pairs' sources, or their targets.
 
     Raises:
         ValueError: a text is longer than the model's input.
@@ -100,7 +93,7 @@ def main() -> None:
         columns = translators[0][2]
         parts = {name: take_pairs(part, *columns, name=f"{name} data") for name, part in splits.items()}
         sources = [
-            take_sources(parts["train"], languages == columns, path, model, tokenizer)
+            select_sources(parts["train"], languages == columns, path, model, tokenizer)
             for path, (model, tokenizer, languages) in zip(args.models, translators, strict=True)
         ]
     old = parts["train"]

@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
 from matplotlib.figure import Figure
 
 from hf_scratch.errors import command, preparation
@@ -68,8 +67,9 @@ def explain(loaded: LoadedModel, args: ExplainArguments) -> dict[str, tuple[list
     tokens = {"input": loaded.read(ids[0], from_source=True)}
     if target_inputs is not None:
         tokens["decoder input"] = loaded.read(target_inputs[0])
+    beams = {**asdict(tree), "sequences": [sequence.tolist() for sequence in tree.sequences]}
     return {
-        "beams": ([("beams", draw_beam_tree(tree, f"tree of beams: {args.text}"))], describe_tree(asdict(tree))),
+        "beams": ([("beams", draw_beam_tree(tree, f"tree of beams: {args.text}"))], beams),
         "probabilities": (
             [("probabilities", draw_predictions(predictions, shown))],
             [asdict(each) for each in predictions],
@@ -79,12 +79,6 @@ def explain(loaded: LoadedModel, args: ExplainArguments) -> dict[str, tuple[list
             {"tokens": tokens, **{kind: weights.tolist() for kind, weights in attention.items()}},
         ),
     }
-
-
-def describe_tree(tree: dict[str, Any]) -> dict[str, Any]:
-    """A tree as JSON can hold it: sequences as lists of ids."""
-    sequences: list[torch.Tensor] = tree["sequences"]
-    return {**tree, "sequences": [sequence.tolist() for sequence in sequences]}
 
 
 @command

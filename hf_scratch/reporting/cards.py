@@ -263,16 +263,7 @@ def _show_text(text: str) -> str:
 def _write(
     trainer: Trainer, record: Record, metrics: tuple, task: str, languages: list[str], texts: dict[str, str]
 ) -> None:
-    """Write the card and the record.
-
-    Args:
-        trainer: after `train()`.
-        record: the run's record.
-        metrics: which metrics the card shows, as in `_TRANSLATION_METRICS`.
-        task: the Hub's id of the task.
-        languages: codes for the card's front matter; none if unknown.
-        texts: the template's `what`, `usage` and `examples`, and `notes`, a paragraph below the results.
-    """
+    """Write the card and the record. `texts` are the template's, and `notes`, a paragraph below the results."""
     output_dir = require_output_dir(trainer.args)
     model = trainer.accelerator.unwrap_model(trainer.model)
     name = os.path.basename(os.path.normpath(output_dir))

@@ -106,11 +106,6 @@ TABLE = [
 def measure(case: Case, names: list[str], rounds: int) -> tuple[dict[str, list[float]], dict[str, Any]]:
     """Call functions of a case in turns, until their ratios spread little or three times as many rounds are done.
 
-    Args:
-        case: the case.
-        names: which of its functions.
-        rounds: how often to call each at first.
-
     Returns:
         For each name its measures, and its last output.
     """

@@ -34,11 +34,7 @@ Figures = dict[str, Any]
 def finish(report: Report, args: Any, name: str, format_figures: Callable[[Figures], str]) -> None:
     """Write a command's figures and print its table; with `--write true`, keep the figures and write the READMEs.
 
-    Args:
-        report: the figures.
-        args: the command's `ReportArguments`, with `output_dir`.
-        name: the command's name, and that of its folder in `results/`.
-        format_figures: makes the table.
+    `name` is that of the command and of its folder in `results/`.
     """
     report.save(Path(args.output_dir, f"{name}.json"))
     if args.write:
@@ -127,12 +123,7 @@ def format_ratio(row: Figures) -> str:
 
 
 def format_ratios(reports: list[Figures], names: list[str]) -> str:
-    """The ratios of all machines side by side.
-
-    Args:
-        reports: one per machine.
-        names: the rows to show.
-    """
+    """The ratios of all machines side by side: the rows `names`."""
     lines = []
     for name in names:
         found = [next((row for row in report["rows"] if row["name"] == name), None) for report in reports]

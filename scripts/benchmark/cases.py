@@ -2,14 +2,13 @@
 """The work that benchmark.py measures: ours and the peers', with the same weights and data."""
 
 import copy
-import itertools
 import multiprocessing
 import re
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
@@ -19,7 +18,7 @@ import torch
 import transformers
 from datasets import Dataset, DatasetDict
 from invented import draw_pairs
-from peers import GPT2, MARIAN, OURS, Size, list_builders, make_marian_config
+from peers import GPT2, MARIAN, OURS, Size, list_builders, make_marian_config, make_step
 from report import ReportArguments, measure_peak
 from transformers import (
     AutoModelForCausalLM,
@@ -107,35 +106,6 @@ def make_batch(family: str, rows: int, length: int) -> dict[str, torch.Tensor]:
     return {"input_ids": ids.masked_fill(~is_real, 0), "attention_mask": is_real.long(), "labels": labels}
 
 
-def make_step(
-    model: PreTrainedModel,
-    batches: Iterable[dict],
-    bf16: bool = False,
-    learning_rate: float = 1e-4,
-    is_stock: bool = False,
-) -> Callable[[], float]:
-    """Make a training step: forward, backward and AdamW on the next batch. It returns the loss.
-
-    With `is_stock`, the model is called as stock Trainer calls it, and its configuration asks to skip the logits.
-    """
-    model.train()
-    optimizer = torch.optim.AdamW(model.parameters(), learning_rate, fused=True)
-    batches = itertools.cycle(batches)
-    options = {"skip_logits": True} if type(model).__name__.startswith("Scratch") and not is_stock else {}
-    if is_stock:
-        model.config.skip_logits = True
-
-    def step() -> float:
-        with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
-            loss = model(**next(batches), **options).loss
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.item()
-
-    return step
-
-
 def compare_training(family: str, convert: Callable, peer: str, args: BenchmarkArguments) -> Case:
     """Check that the losses agree, then compare the peer's step with ours in fp32, in bf16 and in a stock call."""
     batch = make_batch(family, *BATCHES[family])
@@ -158,7 +128,7 @@ def compare_loss_curves(family: str, *_, steps: int = 30) -> str:
     curves = []
     for bf16 in (False, True):
         step = make_step(copy.deepcopy(model), batches, bf16, learning_rate=1e-3)
-        curves.append([step() for _ in range(steps)])
+        curves.append([step().item() for _ in range(steps)])
     difference = max(abs(b / a - 1) for a, b in zip(*curves, strict=True))
     return f"{steps} losses, {curves[0][0]:.2f} to {curves[0][-1]:.2f}, within {difference:.2%} of fp32's"
 
@@ -229,12 +199,7 @@ def load_pairs(data: str | None):
 def make_trainer(tokenizer, train: Dataset, output_dir: str, config: dict | None = None, **options):
     """The trainer of scripts/train_translation.py with the recipe `multi30k_tiny`.
 
-    Args:
-        tokenizer: of the data.
-        train: what `tokenize_pairs` returned.
-        output_dir: the trainer's folder.
-        config: fields of the model's config that differ from the recipe's.
-        options: training arguments that differ from the recipe's.
+    `config` and `options` are fields of the model and training arguments that differ from the recipe's.
     """
     options = {**options, "output_dir": output_dir, "eval_strategy": "no", **QUIET}
     words = [str(RECIPE), *(f"--{name}={value}" for name, value in options.items())]

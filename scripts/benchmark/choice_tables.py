@@ -55,12 +55,7 @@ METRICS = {"loss": ("validation loss", 3), "bleu": ("validation BLEU", 1)}
 
 
 def format_choices(records: dict[str, Record], choices: Choices = CHOICES) -> str:
-    """The table of the choices that have runs, and a paragraph that says what its numbers are.
-
-    Args:
-        records: by `name_seed1`.
-        choices: those of the table.
-    """
+    """The table of the choices that have runs, by `name_seed1`, and a paragraph that says what its numbers are."""
     runs, measured = group_by_choice(records, choices), group_by_choice(records, RUNS)
     if BASE not in runs or len(runs) == 1:
         return "Not measured yet."
@@ -104,11 +99,7 @@ def format_choices(records: dict[str, Record], choices: Choices = CHOICES) -> st
 
 
 def format_held_out(records: dict[str, Record]) -> str:
-    """The table of the trainings on nine tenths of the training data, scored on the tenth that was held out.
-
-    Args:
-        records: by the names of `HELD_OUT`.
-    """
+    """The table of the trainings on nine tenths of the training data, scored on the tenth that was held out."""
     rows = []
     for name, what in HELD_OUT.items():
         if name in records:

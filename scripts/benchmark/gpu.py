@@ -33,7 +33,7 @@ from transformers import CompileConfig, HfArgumentParser, PreTrainedModel
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # on a bare machine the package is not installed
 
-from peers import OURS, Size, list_builders
+from peers import OURS, Size, list_builders, make_step
 from turns import compare, take_turns
 
 from hf_scratch.models.loss import linear_cross_entropy
@@ -98,31 +98,6 @@ def count_flops(build_model: Callable[[], PreTrainedModel], batch: dict[str, tor
     return counter.get_total_flops()
 
 
-class Training:
-    """Training steps of one model on one batch."""
-
-    def __init__(self, model: PreTrainedModel, batch: dict[str, torch.Tensor], compiled: bool, steps: int):
-        self.model, self.batch, self.steps = model.to(DEVICE).train(), batch, steps
-        self.options = {"skip_logits": True} if type(model).__name__.startswith("Scratch") else {}
-        self.optimizer = torch.optim.AdamW(model.parameters(), 1e-4, fused=True)
-        self.run_model = torch.compile(model) if compiled else model
-
-    def __call__(self) -> None:
-        for _ in range(self.steps):
-            with torch.autocast(DEVICE, torch.bfloat16):
-                loss = self.run_model(**self.batch, use_cache=False, **self.options).loss
-            loss.backward()
-            self.optimizer.step()
-            self.optimizer.zero_grad()
-
-    def peak_memory(self) -> int:
-        """Bytes, with the weights and moments; 0 without a GPU."""
-        peak = measure_peak(self)
-        tensors = [*self.model.parameters(), *self.model.buffers()]
-        tensors += [value for state in self.optimizer.state.values() for value in state.values()]
-        return peak and peak + sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-
-
 # measuring
 
 
@@ -183,12 +158,21 @@ def find_peak() -> tuple[float, str]:
 def compare_training(family: str, compiled: bool, setting: Setting, rounds: int, peak: float) -> dict[str, Any]:
     batch, builders = make_batch(family, setting), list_builders(family, setting.models[family])
     flops = count_flops(builders[OURS], batch) * setting.steps
-    trainings = {name: Training(build(), batch, compiled, setting.steps) for name, build in builders.items()}
-    result = measure(trainings, rounds)
+    models = {name: build().to(DEVICE) for name, build in builders.items()}
+    options = {"device": DEVICE, "bf16": True, "compiled": compiled}
+    steps = {name: make_step(model, [{**batch, "use_cache": False}], **options) for name, model in models.items()}
+
+    def run(step: Callable[[], torch.Tensor]) -> None:
+        for _ in range(setting.steps):
+            step()
+
+    result = measure({name: partial(run, step) for name, step in steps.items()}, rounds)
     tokens = batch["labels"].numel() * setting.steps
     result["tokens_per_second"] = {name: tokens / s for name, s in result["seconds"].items()}
     result["mfu"] = {name: flops / s / peak for name, s in result["seconds"].items()}
-    result["memory"] = {name: training.peak_memory() for name, training in trainings.items()}
+    # 12 bytes per parameter: its value and AdamW's two moments in float32
+    peaks = {name: measure_peak(step) for name, step in steps.items()}
+    result["memory"] = {name: peak and peak + 12 * models[name].num_parameters() for name, peak in peaks.items()}
     return result
 
 

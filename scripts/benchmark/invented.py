@@ -7,11 +7,7 @@ from collections.abc import Iterator
 
 
 def draw_pairs(num_words: int = 30_000) -> Iterator[dict[str, str]]:
-    """Draw sentences of 4 to 20 words with a translation word for word, without end.
-
-    Args:
-        num_words: the size of each vocabulary.
-    """
+    """Draw sentences of 4 to 20 words of two vocabularies with a translation word for word, without end."""
     rng = random.Random(0)
     syllables = ["".join(pair) for pair in itertools.product("bdfgklmnprstvw", "aeiou")]
     words = [["".join(rng.choices(syllables, k=rng.randint(1, 4))) for _ in range(2)] for _ in range(num_words)]

@@ -1,10 +1,12 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Our models and transformers' of the same dimensions, with random weights."""
+"""Our models and transformers' of the same dimensions, with random weights, and a step of their training."""
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
+import torch
 from transformers import GPT2Config, GPT2LMHeadModel, MarianConfig, MarianMTModel, PreTrainedModel
 
 from hf_scratch import (
@@ -33,12 +35,7 @@ class Size:
 
 
 def list_builders(family: str, size: Size) -> dict[str, Callable[[], PreTrainedModel]]:
-    """For our model and its peer a function that builds it.
-
-    Args:
-        family: "gpt" or "transformer".
-        size: the dimensions of both.
-    """
+    """For our model and its peer a function that builds it. `family` is "gpt" or "transformer"."""
     common = {"vocab_size": size.vocabulary, "max_position_embeddings": size.positions}
     common |= {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
     if family == "gpt":
@@ -65,3 +62,35 @@ def list_builders(family: str, size: Size) -> dict[str, Callable[[], PreTrainedM
 def make_marian_config(config: ScratchTransformerConfig) -> MarianConfig:
     """The configuration of a Marian model with our dimensions."""
     return MarianConfig(**{name: getattr(config, name) for name in MARIAN_FIELDS}, forced_eos_token_id=None)
+
+
+def make_step(
+    model: PreTrainedModel,
+    batches: Iterable[dict],
+    device: str = "cpu",
+    bf16: bool = False,
+    learning_rate: float = 1e-4,
+    is_stock: bool = False,
+    compiled: bool = False,
+) -> Callable[[], torch.Tensor]:
+    """Make a training step: forward, backward and AdamW on the next batch. It returns the loss.
+
+    With `is_stock`, the model is called as stock Trainer calls it, and its configuration asks to skip the logits.
+    """
+    model.train()
+    optimizer = torch.optim.AdamW(model.parameters(), learning_rate, fused=True)
+    batches = itertools.cycle(batches)
+    options = {"skip_logits": True} if type(model).__name__.startswith("Scratch") and not is_stock else {}
+    if is_stock:
+        model.config.skip_logits = True
+    run = torch.compile(model) if compiled else model
+
+    def step() -> torch.Tensor:
+        with torch.autocast(device, torch.bfloat16, enabled=bf16):
+            loss = run(**next(batches), **options).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    return step

@@ -49,12 +49,7 @@ class ReportArguments:
 
 
 class Report:
-    """A run's figures: `machine`, what was measured on, and `rows`. Times are in seconds, memory in MiB.
-
-    Args:
-        threads: the threads that are used.
-        data: what is measured with, in a few words.
-    """
+    """A run's figures: `machine`, what was measured on, and `rows`. Times are in seconds, memory in MiB."""
 
     def __init__(self, threads: int, data: str):
         torch.set_num_threads(threads)

@@ -81,15 +81,7 @@ def write_rows(path: Path, rows: Iterable[dict[str, str]], megabytes: float = fl
 
 
 def run_script(cache: Path, output_dir: Path, script: str, recipe: str, processes: int = 1, **options: Any) -> dict:
-    """Run a training script as a whole process, with one thread per process.
-
-    Args:
-        cache: the cache of datasets.
-        output_dir: the run's folder, which is emptied first.
-        script: the script's name.
-        recipe: the recipe's.
-        processes: how many torchrun starts; with 1, there is no torchrun.
-        options: the other arguments.
+    """Run a training script as a whole process, with one thread per process. torchrun starts two or more processes.
 
     Returns:
         "wall" and "cpu" in seconds, and "memory": the highest sum of all processes' memory, in MB. Pages that they

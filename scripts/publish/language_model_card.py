@@ -26,10 +26,6 @@ LLAMA2_C_LOSS = 1.072  # nats per token of its 15 M model with a vocabulary of 3
 def language_model_figures(folder: Path, dataset: str) -> dict[str, str]:
     """The values of the placeholders in `scripts/publish/cards/scratch-gpt-tinystories.md`.
 
-    Args:
-        folder: the published folder.
-        dataset: TinyStories, a Hub id or a folder.
-
     Raises:
         ValueError: `stories.json` was sampled with other settings than its measurements select.
     """

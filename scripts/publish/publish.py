@@ -36,13 +36,7 @@ STORY = "Tom had a red ball. One day, he lost the ball."
 
 
 def store_record(runs: list[Path], folder: Path, name: str) -> Record:
-    """Store the record of consecutive runs, and the last run's translations of the test set if it has them.
-
-    Args:
-        runs: the training folders, in the order in which they were trained.
-        folder: the published folder's `records`.
-        name: the stored files' name.
-    """
+    """Store the record of consecutive runs, and the last run's translations of the test set if it has them."""
     folder.mkdir(parents=True, exist_ok=True)
     joined = join_records([read_record(run / "run.json") for run in runs])
     write_record(joined, folder / f"{name}.json")
@@ -54,14 +48,7 @@ def store_record(runs: list[Path], folder: Path, name: str) -> Record:
 
 
 def store_model(auto_class: Any, run: Path, folder: Path, dtype: str) -> None:
-    """Store a trained model with its tokenizer; its code is links.
-
-    Args:
-        auto_class: the Auto class that loads it.
-        run: its training folder.
-        folder: the published folder, or a teacher's inside it.
-        dtype: of the stored weights.
-    """
+    """Store a trained model with its tokenizer in a published folder; its code is links."""
     model, tokenizer = auto_class.from_pretrained(run, dtype=dtype), load_tokenizer(run)
     for path in folder.glob("*.py"):  # the previous publication may hold files that the package no longer has
         path.unlink()

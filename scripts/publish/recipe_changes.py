@@ -21,8 +21,7 @@ IGNORED = (
 def format_changes(record: Record) -> str:
     """Flags that override the recipe, ignoring output, precision, save/eval intervals, and data outside of `MADE`.
 
-    Args:
-        record: a run's. Of consecutive runs only the last one's command counts.
+    Of consecutive runs only the last one's command counts.
     """
     words = shlex.split(record["command"].splitlines()[-1])
     flags: dict[str, list[str]] = {}

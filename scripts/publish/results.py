@@ -40,17 +40,7 @@ def list_tables(cards: Path) -> dict[Path, dict[str, str]]:
 
 
 def update_card(name: str, cards: Path, dataset: str, write: bool) -> bool:
-    """Compare a card with its figures, or write it.
-
-    Args:
-        name: the published folder's.
-        cards: the folder that holds it.
-        dataset: a Hub id or a folder.
-        write: write the card instead of comparing it.
-
-    Returns:
-        Whether the card is now what its files compute.
-    """
+    """Compare a published model's card with its figures, or write it. Returns whether they are equal now."""
     _, compute = CARDS[name]
     path = cards / name / "README.md"
     template = Template((FOLDER / "cards" / f"{name}.md").read_text(encoding="utf-8"))

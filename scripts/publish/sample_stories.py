@@ -65,13 +65,9 @@ def repetition(texts: list[str], n: int = 4) -> float:
 
 
 def choose(settings: list[dict], repetition: float) -> dict:
-    """Among the settings that repeat no more than `repetition`, the one with the likeliest stories.
+    """Among the settings that repeat no more than `repetition` [%], the one with the likeliest stories.
 
     If all settings repeat more, the one that repeats least.
-
-    Args:
-        settings: sampling settings with their measured `bits_per_byte` and `repetition`.
-        repetition: the share of repeated 4-grams [%] of real stories.
     """
     fresh = [setting for setting in settings if setting["repetition"] <= repetition]
     if not fresh:
@@ -82,9 +78,7 @@ def choose(settings: list[dict], repetition: float) -> dict:
 def sample_stories(folder: Path, texts: list[str]) -> None:
     """Write `stories.json` into the model's folder, and the chosen setting into its generation config.
 
-    Args:
-        folder: the model's folder.
-        texts: the validation stories; the chosen setting may repeat itself no more than they do.
+    The chosen setting may repeat itself no more than the validation stories `texts` do.
     """
     model, tokenizer = AutoModelForCausalLM.from_pretrained(folder).eval(), load_tokenizer(folder)
     measured = []

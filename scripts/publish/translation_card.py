@@ -49,12 +49,7 @@ SCORES = ("validation loss", "validation, greedy", *TEST_SCORES.values())
 
 
 def translation_figures(folder: Path, dataset: str) -> dict[str, str]:
-    """The values of the placeholders that the cards in `scripts/publish/cards` have in common.
-
-    Args:
-        folder: the published folder.
-        dataset: Multi30k, a Hub id or a folder.
-    """
+    """The values of the placeholders that the cards in `scripts/publish/cards` have in common."""
     model = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
     tokenizer = load_tokenizer(folder)
     source, target = model.config.source_lang, model.config.target_lang
@@ -92,12 +87,7 @@ def translation_figures(folder: Path, dataset: str) -> dict[str, str]:
 
 
 def reference_figures(folder: Path, dataset: str) -> dict[str, str]:
-    """The values of `translation_figures`, and of what was tried on the way to the published English-German model.
-
-    Args:
-        folder: the published folder.
-        dataset: Multi30k, a Hub id or a folder.
-    """
+    """Those of `translation_figures`, and what was tried on the way to the published English-German model."""
     references = list(load_splits(dataset)["test"]["de"])
     records = read_records(folder / "records")
     texts = {path.stem: path.read_text(encoding="utf-8").splitlines() for path in (folder / "records").glob("*.txt")}
@@ -172,11 +162,7 @@ def format_seeds(seeds: dict[str, Record], figures: list[list]) -> str:
 
 
 def format_rounds(runs: dict[str, list]) -> str:
-    """The table of `ROUNDS`: means over the models of each.
-
-    Args:
-        runs: for each name the `SCORES`.
-    """
+    """The table of `ROUNDS`: the means of the `SCORES` over the models of each."""
     groups = [[figures for name, figures in runs.items() if name.startswith(prefix)] for prefix in ROUNDS]
     labels = [[what, len(group)] for what, group in zip(ROUNDS.values(), groups, strict=True)]
     means = [[mean(column) for column in zip(*group, strict=True)] for group in groups]
