@@ -127,7 +127,7 @@ def compare_loss_curves(family: str, *_, steps: int = 30) -> str:
     batches = [make_batch(family, rows // 4, length) for _ in range(5)]
     curves = []
     for bf16 in (False, True):
-        step = make_step(copy.deepcopy(model), batches, bf16, learning_rate=1e-3)
+        step = make_step(copy.deepcopy(model), batches, bf16=bf16, learning_rate=1e-3)
         curves.append([step().item() for _ in range(steps)])
     difference = max(abs(b / a - 1) for a, b in zip(*curves, strict=True))
     return f"{steps} losses, {curves[0][0]:.2f} to {curves[0][-1]:.2f}, within {difference:.2%} of fp32's"

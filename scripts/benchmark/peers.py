@@ -67,6 +67,7 @@ def make_marian_config(config: ScratchTransformerConfig) -> MarianConfig:
 def make_step(
     model: PreTrainedModel,
     batches: Iterable[dict],
+    *,
     device: str = "cpu",
     bf16: bool = False,
     learning_rate: float = 1e-4,
