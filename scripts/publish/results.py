@@ -39,12 +39,19 @@ def list_tables(cards: Path) -> dict[Path, dict[str, str]]:
     return tables | {cards / "README.md": index_blocks(cards)}
 
 
+def checked_versions() -> str:
+    """The versions that this repository's tests run with: "transformers 5.24.0 and torch 2.13.0"."""
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    versions = dict(line.split("==") for line in lines)
+    return " and ".join(f"{name} {versions[name]}" for name in ("transformers", "torch"))
+
+
 def update_card(name: str, cards: Path, dataset: str, write: bool) -> bool:
     """Compare a published model's card with its figures, or write it. Returns whether they are equal now."""
     _, compute = CARDS[name]
     path = cards / name / "README.md"
     template = Template((FOLDER / "cards" / f"{name}.md").read_text(encoding="utf-8"))
-    card = template.substitute(compute(cards / name, dataset))
+    card = template.substitute(compute(cards / name, dataset), checked=checked_versions())
     if write:
         path.write_text(card, encoding="utf-8")
         print(f"results: wrote {path}")
