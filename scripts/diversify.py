@@ -24,8 +24,8 @@ from hf_scratch.data.pairs import check_lengths, count_tokens, take_pairs
 from hf_scratch.errors import UserError, command, preparation
 from hf_scratch.evaluation.translation import translate
 from hf_scratch.loading import check_fits, load_checkpoint, load_tokenizer
-from hf_scratch.training.arguments import DTYPES, check_at_least, check_beams
 from hf_scratch.training.parsing import parse_arguments
+from hf_scratch.training.script_arguments import DTYPES, check_at_least, check_beams
 
 
 @dataclass

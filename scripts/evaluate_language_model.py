@@ -25,8 +25,8 @@ from hf_scratch.evaluation.language_modeling import (
     take_questions,
 )
 from hf_scratch.tokenization import describe_unknown
-from hf_scratch.training.arguments import check_at_least, check_masking_and_answers
 from hf_scratch.training.parsing import parse_arguments
+from hf_scratch.training.script_arguments import check_at_least, check_masking_and_answers
 
 logger = logging.getLogger("evaluate_language_model")
 

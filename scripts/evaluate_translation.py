@@ -20,14 +20,13 @@ from hf_scratch.errors import command, preparation
 from hf_scratch.evaluation.arguments import EvaluationArguments, check_writable, load_for_evaluation, report
 from hf_scratch.evaluation.metrics import Rouge
 from hf_scratch.evaluation.translation import evaluate_translation, write_lines
-from hf_scratch.training.arguments import (
+from hf_scratch.training.parsing import parse_arguments
+from hf_scratch.training.script_arguments import (
     TASK_METADATA,
     check_at_least,
     check_beams,
-    check_finite,
     check_length_penalty,
 )
-from hf_scratch.training.parsing import parse_arguments
 
 logger = logging.getLogger("evaluate_translation")
 
@@ -50,7 +49,6 @@ class TranslationEvaluationArguments(EvaluationArguments):
     def check(self) -> None:
         super().check()
         check_at_least(self, 1, "num_beams")
-        check_finite(self, "length_penalty")
         if self.task == "summarization":
             Rouge()  # before the work: its package may be missing
         check_writable("output_file", self.output_file)

@@ -19,8 +19,8 @@ from hf_scratch.explaining import LoadedModel, compute_attention, load_model, pr
 from hf_scratch.reporting.attention_maps import draw_layer
 from hf_scratch.reporting.drawings import draw_beam_tree, draw_predictions
 from hf_scratch.reporting.plots import save_figure
-from hf_scratch.training.arguments import check_at_least
 from hf_scratch.training.parsing import parse_arguments
+from hf_scratch.training.script_arguments import check_at_least
 
 LONGEST = 100  # tokens: more do not fit into one picture
 

@@ -20,10 +20,10 @@ from transformers import Seq2SeqTrainingArguments, TrainingArguments
 from hf_scratch.data.columns import count_ids
 from hf_scratch.errors import UserError, command, preparation
 from hf_scratch.folders import require_output_dir
-from hf_scratch.training.arguments import LanguageModelArguments, ModelArguments, TranslationArguments
 from hf_scratch.training.checkpoints import check_output_dir
 from hf_scratch.training.parsing import given_arguments, parse_arguments
 from hf_scratch.training.preparation import PairPreparation, TextPreparation
+from hf_scratch.training.script_arguments import LanguageModelArguments, ModelArguments, TranslationArguments
 from hf_scratch.training.training_arguments import check_validation_data, prepare_arguments
 
 

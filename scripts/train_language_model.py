@@ -30,7 +30,6 @@ from hf_scratch.evaluation.processes import load_on_each_process
 from hf_scratch.reporting.batches import format_training_batch
 from hf_scratch.reporting.cards import NUM_EXAMPLES, write_language_model_card
 from hf_scratch.reporting.plots import plot_learning_curve
-from hf_scratch.training.arguments import LanguageModelArguments
 from hf_scratch.training.averaging import (
     check_average,
     check_moving_average,
@@ -41,6 +40,7 @@ from hf_scratch.training.callbacks import stopping_callbacks
 from hf_scratch.training.parsing import start_training_command
 from hf_scratch.training.preparation import TextPreparation
 from hf_scratch.training.runs import open_run
+from hf_scratch.training.script_arguments import LanguageModelArguments
 from hf_scratch.training.starting_point import choose_model, load_teachers
 from hf_scratch.training.trainers import LanguageModelTrainer
 from hf_scratch.training.training_arguments import check_validation_data
@@ -124,7 +124,7 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
         ema_decay=data_args.ema_decay,
         callbacks=callbacks,
     )
-    trainer.make_batch_sampler()  # now, for its errors
+    trainer.get_train_dataloader()  # now, for its errors
     return trainer, texts, questions
 
 

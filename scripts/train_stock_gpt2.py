@@ -19,13 +19,13 @@ from hf_scratch.evaluation.language_modeling import evaluate_language_model
 from hf_scratch.evaluation.processes import load_on_each_process
 from hf_scratch.reporting.cards import write_language_model_card
 from hf_scratch.reporting.plots import plot_learning_curve
-from hf_scratch.training.arguments import LanguageModelArguments
 from hf_scratch.training.averaging import save_final_model
 from hf_scratch.training.callbacks import TrainingTime, stopping_callbacks
 from hf_scratch.training.parsing import start_training_command
 from hf_scratch.training.preparation import TextPreparation
-from hf_scratch.training.resuming import ResumableTrainerMixin
+from hf_scratch.training.resuming import CheckpointKeeper
 from hf_scratch.training.runs import open_run
+from hf_scratch.training.script_arguments import LanguageModelArguments
 from hf_scratch.training.starting_point import make_model
 from hf_scratch.training.training_arguments import check_validation_data
 
@@ -49,10 +49,6 @@ NOT_OF_STOCK = (
 )
 
 
-class ResumableTrainer(ResumableTrainerMixin, Trainer):
-    """The stock Trainer, which can also be interrupted and resumed like ours."""
-
-
 @command
 def main():
     with preparation():
@@ -71,7 +67,7 @@ def main():
             model = make_model(
                 GPT2LMHeadModel, model_args, config_overrides, tokenizer, n_positions=data_args.block_size
             )
-        trainer = ResumableTrainer(
+        trainer = Trainer(
             model=model,
             args=args,
             train_dataset=data.rows["train"],
@@ -80,7 +76,7 @@ def main():
             processing_class=tokenizer,
             callbacks=callbacks,
         )
-        trainer.train(resume_from_checkpoint=checkpoint)
+        trainer.train(resume_from_checkpoint=CheckpointKeeper(trainer).open(checkpoint))
         save_final_model(trainer)
         validation = {}
         if "validation" in data.texts:

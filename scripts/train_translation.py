@@ -24,7 +24,6 @@ from hf_scratch.reporting.batches import format_training_batch
 from hf_scratch.reporting.cards import NUM_EXAMPLES, write_translation_card
 from hf_scratch.reporting.plots import plot_learning_curve
 from hf_scratch.tokenization import target_size
-from hf_scratch.training.arguments import TranslationArguments, check_beams, check_length_penalty
 from hf_scratch.training.averaging import (
     check_average,
     check_moving_average,
@@ -35,6 +34,7 @@ from hf_scratch.training.callbacks import stopping_callbacks
 from hf_scratch.training.parsing import start_training_command
 from hf_scratch.training.preparation import PairPreparation
 from hf_scratch.training.runs import open_run
+from hf_scratch.training.script_arguments import TranslationArguments, check_beams, check_length_penalty
 from hf_scratch.training.starting_point import choose_model, load_teachers
 from hf_scratch.training.trainers import TranslationTrainer
 from hf_scratch.training.training_arguments import check_validation_data
@@ -145,7 +145,7 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
         distillation_alpha=data_args.distillation_alpha,
         ema_decay=data_args.ema_decay,
     )
-    trainer.make_batch_sampler()  # now, for its errors
+    trainer.get_train_dataloader()  # now, for its errors
     return trainer, pairs, cut
 
 

@@ -22,7 +22,7 @@ from hf_scratch.data.sampling import EmptyPartCollator, RowBatchSampler, SeededS
 from hf_scratch.data.texts import PackedTextsCollator, pack_texts, take_texts
 from hf_scratch.evaluation.language_modeling import evaluate_answers, evaluate_language_model
 from hf_scratch.tokenization import train_tokenizer
-from hf_scratch.training.arguments import ModelArguments
+from hf_scratch.training.script_arguments import ModelArguments
 from hf_scratch.training.starting_point import make_model
 
 ROWS = [{"en": "a cat", "de": "eine Katze"}, {"en": "a dog", "de": "ein Hund"}]

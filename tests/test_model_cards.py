@@ -19,7 +19,7 @@ from hf_scratch.loading import load_tokenizer
 from hf_scratch.reporting.cards import format_time, format_training, format_updates
 from hf_scratch.reporting.records import Record, join_records, read_record, read_records, write_record
 from hf_scratch.reporting.tables import compare_lines
-from hf_scratch.training.arguments import ModelArguments
+from hf_scratch.training.script_arguments import ModelArguments
 from hf_scratch.training.starting_point import load_teachers
 
 CARDS = ROOT / "model_cards"

@@ -9,7 +9,8 @@ from test_training import make_trainer  # noqa: F401  a fixture
 
 from hf_scratch.errors import UserError
 from hf_scratch.manifest import MANIFEST
-from hf_scratch.training.checkpoints import check_same_weights, whole_checkpoints
+from hf_scratch.training.checkpoints import whole_checkpoints
+from hf_scratch.training.resuming import check_same_weights
 
 
 def test_a_checkpoint_of_another_model_is_refused(make_trainer):  # noqa: F811

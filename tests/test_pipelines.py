@@ -12,7 +12,7 @@ from hf_scratch import ScratchTransformerForConditionalGeneration, TranslationPi
 from hf_scratch.evaluation.translation import evaluate_translation
 from hf_scratch.loading import load_tokenizer
 from hf_scratch.tokenization import target_size, train_tokenizer
-from hf_scratch.training.arguments import ModelArguments
+from hf_scratch.training.script_arguments import ModelArguments
 from hf_scratch.training.starting_point import make_model
 
 

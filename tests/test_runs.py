@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 import torch
 from filelock import FileLock
-from safetensors.torch import save_file
 from test_training import make_trainer  # noqa: F401  a fixture
 from transformers import EarlyStoppingCallback, Seq2SeqTrainingArguments, TrainerCallback
 
@@ -25,9 +24,9 @@ from hf_scratch.manifest import MANIFEST, DamagedFolderError, check_manifest, wr
 from hf_scratch.training import runs
 from hf_scratch.training.averaging import check_average, check_moving_average, save_final_model
 from hf_scratch.training.callbacks import StopOnSignal
-from hf_scratch.training.checkpoint_choice import choose_checkpoint
-from hf_scratch.training.checkpoints import numbered_checkpoints, whole_checkpoints
-from hf_scratch.training.runs import is_disk_full, on_main_process, open_run
+from hf_scratch.training.checkpoints import choose_checkpoint, numbered_checkpoints, whole_checkpoints
+from hf_scratch.training.machines import on_main_process
+from hf_scratch.training.runs import is_disk_full, open_run
 
 PARTS = ("model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json")
 
@@ -113,19 +112,10 @@ def test_a_named_checkpoint_is_checked(tmp_path):
         choose_checkpoint(arguments(tmp_path / "run", str(second)))
 
 
-@pytest.mark.parametrize("part", ["model.safetensors", "optimizer.pt", "scheduler.pt", "trainer_state.json"])
+@pytest.mark.parametrize("part", PARTS)
 def test_a_checkpoint_without_a_manifest_needs_all_its_parts(tmp_path, part):
-    folder = tmp_path / "run" / "checkpoint-2"
-    folder.mkdir(parents=True)
-    save_file({"weight": torch.ones(3)}, folder / "model.safetensors")
-    for name in ("optimizer.pt", "scheduler.pt", "rng_state.pth"):
-        torch.save({"state": torch.ones(3)}, folder / name)
-    (folder / "trainer_state.json").write_text('{"global_step": 2}')
+    folder = make_checkpoint(tmp_path / "run", 2, manifest=False)
     assert choose_checkpoint(arguments(tmp_path / "new", str(folder))) == str(folder)
-    content = (folder / part).read_bytes()
-    (folder / part).write_bytes(content[: len(content) // 2])
-    with pytest.raises(UserError, match=rf"{part} is cut short or damaged"):
-        choose_checkpoint(arguments(tmp_path / "new", str(folder)))
     (folder / part).unlink()
     with pytest.raises(UserError, match="training cannot go on from it"):
         choose_checkpoint(arguments(tmp_path / "new", str(folder)))
@@ -148,20 +138,6 @@ def test_a_checkpoint_with_code_in_it_is_refused(make_trainer, capsys):  # noqa:
         other.train(resume_from_checkpoint=str(first))
     assert "weights_only" not in str(caught.value)
     assert "this ran" not in capsys.readouterr().out
-
-
-def test_another_number_of_processes_needs_the_same_rows_per_update(tmp_path):
-    make_checkpoint(tmp_path / "rows", 2, num_processes=2, rows_per_update=16)
-    last = arguments(tmp_path / "rows", "last", per_device_train_batch_size=16)
-    assert choose_checkpoint(last) == str(tmp_path / "rows" / "checkpoint-2")
-    with pytest.raises(UserError, match=r"saved with 16 rows per update \(2 processes\), and this run has 8 \(1\)"):
-        choose_checkpoint(arguments(tmp_path / "rows", "last", per_device_train_batch_size=8))
-    make_checkpoint(tmp_path / "tokens", 2, num_processes=2, rows_per_update=None, tokens_per_update=80)
-    last = arguments(tmp_path / "tokens", "last")
-    assert choose_checkpoint(last) == str(tmp_path / "tokens" / "checkpoint-2")
-    make_checkpoint(tmp_path / "older", 2, num_processes=1, rows_per_update=None, max_tokens_per_batch=80)
-    with pytest.raises(UserError, match="saved by an older version, whose batches by tokens had another order"):
-        choose_checkpoint(arguments(tmp_path / "older", "last"))
 
 
 def test_a_folder_is_one_runs_at_a_time(tmp_path, monkeypatch):
@@ -277,8 +253,9 @@ def test_old_checkpoints_are_deleted_when_the_new_one_is_whole(make_trainer):  #
     assert [path.name for path in whole_checkpoints(trainer.args.output_dir)] == names[2:]
     assert trainer.args.save_total_limit == 2
     facts = check_manifest(whole_checkpoints(trainer.args.output_dir)[-1])
-    expected = {"step": 4, "is_early": False, "num_processes": 1, "rows_per_update": 8, "train_rows": 4, "seed": 42}
+    expected = {"step": 4, "is_early": False, "num_processes": 1, "rows_per_update": 8, "train_rows": 4}
     assert facts.items() >= {**expected, "tokens_per_update": None}.items()
+    assert facts["arguments"].items() >= {"seed": 42, "r_drop_alpha": 0.0}.items()
 
 
 def test_the_best_checkpoint_is_not_deleted(make_trainer):  # noqa: F811
@@ -426,7 +403,7 @@ def test_an_average_needs_the_checkpoints(tmp_path):
             check_average(arguments(tmp_path, **options), 3)
     kept = arguments(tmp_path, save_strategy="steps")
     check_average(kept, 3, str(tmp_path / "checkpoint-2"))
-    with pytest.raises(ValueError, match=r"resumed from elsewhere/checkpoint-2, which is not in `output_dir`"):
+    with pytest.raises(ValueError, match="is resumed from elsewhere/checkpoint-2, which is not in `output_dir`"):
         check_average(kept, 3, "elsewhere/checkpoint-2")
 
 

@@ -22,7 +22,7 @@ from test_scripts import PAIRS, STORIES, TINY_GPT, TINY_TRANSFORMER, write
 from hf_scratch.loading import SHARDS
 from hf_scratch.manifest import check_manifest
 from hf_scratch.training.averaging import average_checkpoints
-from hf_scratch.training.shards import read_shards
+from hf_scratch.training.fsdp import read_shards
 
 pytestmark = pytest.mark.slow
 

@@ -19,9 +19,8 @@ from hf_scratch.errors import UserError
 from hf_scratch.loading import SHARDS, find_model
 from hf_scratch.models import loss
 from hf_scratch.training.averaging import average_checkpoints, load_weights
-from hf_scratch.training.checkpoints import check_same_weights
-from hf_scratch.training.sharding import shard_shared_weights
-from hf_scratch.training.shards import read_shards
+from hf_scratch.training.fsdp import read_shards, shard_shared_weights
+from hf_scratch.training.resuming import check_same_weights
 from hf_scratch.training.trainers import LanguageModelTrainer
 
 ACCELERATOR = SimpleNamespace(
@@ -129,5 +128,5 @@ def test_fsdp_without_accelerators_is_told(tmp_path, monkeypatch, caplog):
 
 def test_a_run_that_is_not_sharded_does_not_resume_from_shards(tmp_path):
     (tmp_path / "checkpoint-2" / SHARDS).mkdir(parents=True)
-    with pytest.raises(UserError, match="was saved by FSDP as `SHARDED_STATE_DICT`, and this run saves without"):
-        make_trainer(tmp_path).check_same_run(tmp_path / "checkpoint-2")
+    with pytest.raises(UserError, match="`fsdp_state_dict_type` SHARDED_STATE_DICT, and this run has None"):
+        make_trainer(tmp_path).checkpoints.check_same_run(tmp_path / "checkpoint-2")

@@ -1,7 +1,7 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 """Samplers of training rows: the rows of each update, the same on any number of processes.
 
-A sampler chooses the rows of an update, and deals them into parts: one for each process and each step of gradient
+A sampler chooses the rows of an update, and divides them into parts: one for each process and each step of gradient
 accumulation. So an update's rows depend on the seed and the epoch, and not on the number of processes.
 """
 
@@ -15,21 +15,25 @@ from transformers.trainer_pt_utils import LengthGroupedSampler
 
 
 class UpdateBatchSampler(Sampler[list[int]]):
-    """Base of the samplers: yields the parts of each update one after the other.
+    """Base of the samplers: yields the parts of each update one after the other, or those of one process.
 
-    The rows are dealt in turns, so that the parts have as many rows each, or one more. Parts of an update with fewer
+    A part has every n-th row, so that the parts have as many rows each, or one more. Parts of an update with fewer
     rows than parts are empty (see `EmptyPartCollator`).
 
     Args:
         parts: parts of an update: the processes times the steps of gradient accumulation.
+
+    Attributes:
+        process_index, num_processes: the process whose parts are yielded. Default: all parts.
     """
 
     def __init__(self, parts: int = 1):
         self.parts = parts
+        self.process_index, self.num_processes = 0, 1
         self.epoch = 0
         self.batch_size = None  # accelerate reads it: the parts have no common size
         self.drop_last = False
-        self.sampler = self  # accelerate looks here for `set_epoch` when it shares batches among processes
+        self.sampler = self  # accelerate looks here for `set_epoch` after it has skipped batches
         self.collator: Any = None  # the batches' collator, which may draw random numbers by the epoch
 
     def set_epoch(self, epoch: int) -> None:
@@ -48,11 +52,11 @@ class UpdateBatchSampler(Sampler[list[int]]):
 
     def __iter__(self) -> Iterator[list[int]]:
         for rows in self.updates():
-            for part in range(self.parts):
+            for part in range(self.process_index, self.parts, self.num_processes):
                 yield rows[part :: self.parts].tolist()
 
     def __len__(self) -> int:
-        return self.parts * len(self.update_sizes())
+        return self.parts // self.num_processes * len(self.update_sizes())
 
 
 class RowBatchSampler(UpdateBatchSampler):

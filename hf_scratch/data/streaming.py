@@ -1,8 +1,8 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 """Training data that are read while they are used: they are not copied to the disk.
 
-A stream has no end: pass follows pass. Its shards (for most data, files) are dealt to the processes, and become rows
-of token ids on the way. A position in the stream is a few numbers, at which another process can go on.
+A stream has no end: pass follows pass. Its shards (for most data, files) are assigned to the processes, and become
+rows of token ids on the way. A position in the stream is a few numbers, at which another process can go on.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -38,21 +38,17 @@ class Row(NamedTuple):
     text: int
     number_of_pass: int
 
-    def read(self) -> dict[str, Any]:
-        """Return the row's columns."""
-        return self.table.slice(self.row, 1).to_pylist()[0]
-
 
 class RowStream(torch.utils.data.IterableDataset):
     """An endless stream of training rows.
 
-    The shards of all passes are one sequence, which is dealt in turns to the readers: each process, or each worker of
-    its data loader. Where there are fewer shards than readers, each reader reads all shards and takes every n-th text.
-    All readers go on for ever, so that no process waits for another at the end of a pass.
+    The shards of all passes are one sequence, of which each reader has every n-th: each process, or each worker of its
+    data loader. Where there are fewer shards than readers, each reader reads all shards and takes every n-th text. All
+    readers go on for ever, so that no process waits for another at the end of a pass.
 
-    Rows are shuffled in blocks: `buffer_size` rows of a pass are dealt in random order, while the next block is read.
-    So a position is that of a block's first row, and the number of rows that were dealt of the block. To go on, a
-    reader tokenises at most two blocks again. Of the shard that it was in, the texts before are read, but not
+    Rows are shuffled in blocks: `buffer_size` rows of a pass are given out in random order, while the next block is
+    read. So a position is that of a block's first row, and the number of rows that were given out of the block. To go
+    on, a reader tokenises at most two blocks again. Of the shard that it was in, the texts before are read, but not
     tokenised.
 
     Args:
@@ -68,7 +64,7 @@ class RowStream(torch.utils.data.IterableDataset):
         positions: where the readers of this process go on, the next first. Empty at the start of the stream.
 
     Raises:
-        UserError: while it is read, a shard cannot be read, has a row without text, or no shard has rows.
+        UserError: while it is read, a shard cannot be read, has a row without text, or a reader finds no rows.
     """
 
     def __init__(
@@ -80,23 +76,13 @@ class RowStream(torch.utils.data.IterableDataset):
         name: str = "train",
     ):
         self.texts, self.take, self.encode, self.buffer_size, self.name = texts, take, encode, buffer_size, name
+        self.num_shards = texts.num_shards
         self.max_tokens: int | None = None
         self.positions: list[dict[str, int]] = []
-        self.deal(0, 1, 0)
+        self.assign_shard(0, 1, 0)
 
-    @property
-    def num_shards(self) -> int:
-        """The shards of a pass."""
-        return self.texts.num_shards
-
-    def deal(self, process_index: int, num_processes: int, seed: int) -> None:
-        """Choose a process's part of the stream.
-
-        Args:
-            process_index: the process, counted from 0.
-            num_processes: of all machines together.
-            seed: decides the order of shards and rows, together with the pass.
-        """
+    def assign_shard(self, process_index: int, num_processes: int, seed: int) -> None:
+        """Choose a process's part of the stream. The seed decides the order of shards and rows, with the pass."""
         self.process_index, self.num_processes, self.seed = process_index, num_processes, seed
 
     def __iter__(self) -> Iterator[tuple[list[dict[str, Any]], dict[str, int]]]:
@@ -104,7 +90,7 @@ class RowStream(torch.utils.data.IterableDataset):
         worker = torch.utils.data.get_worker_info()
         index, workers = (worker.id, worker.num_workers) if worker else (0, 1)
         position = self.positions[index] if self.positions else start_position(index)
-        reader = self.process_index * workers + position["reader"]
+        reader, size = self.process_index * workers + position["reader"], max(self.buffer_size, 1)
         rows = self._read_rows(position["shard"], position["text"], reader, self.num_processes * workers)
         for _ in islice(rows, position["row"]):
             pass  # rows of the block before
@@ -119,7 +105,6 @@ class RowStream(torch.utils.data.IterableDataset):
                     return
                 block.append(row)
 
-        size = max(self.buffer_size, 1)
         fill(block, size)
         while True:
             first = block[0]
@@ -127,7 +112,8 @@ class RowStream(torch.utils.data.IterableDataset):
             following = []
             for number, items in enumerate(self._order(block, reader)):
                 if number >= given:
-                    yield [block[i].read() for i in items], position | {"given": number + 1}
+                    values = [block[i].table.slice(block[i].row, 1).to_pylist()[0] for i in items]
+                    yield values, position | {"given": number + 1}
                 fill(following, len(items))  # little by little, so that no update waits for a whole block
             fill(following, size)
             block, given = following, 0
@@ -143,30 +129,27 @@ class RowStream(torch.utils.data.IterableDataset):
         return ([i] for i in order)
 
     def _read_rows(self, shard: int, text: int, reader: int, readers: int) -> Iterator[Row]:
-        """Yield the rows from a shard on.
-
-        Args:
-            shard: how many shards the reader has read before.
-            text: how many texts of this shard it has read before, a multiple of `TEXTS_AT_ONCE`.
-            reader: the reader's number.
-            readers: how many there are.
-        """
+        """Yield a reader's rows from its n-th shard on, without the batches of texts before `text`."""
         empty = 0
         while empty <= self.num_shards:
             empty += 1
-            for begin, texts in self._read_texts(shard, text, reader, readers):
+            place = shard if self.num_shards < readers else shard * readers + reader
+            for begin, texts in self._read_texts(place, text, reader, readers):
                 table, empty = self.encode(texts[:]), 0
-                number_of_pass, _ = self._place(shard, reader, readers)
                 for row in range(len(table)):
-                    yield Row(table, row, shard, begin, number_of_pass)
+                    yield Row(table, row, shard, begin, place // self.num_shards)
             shard, text = shard + 1, 0
-        raise UserError(f"{self.name} has no rows for reader {reader}, counted from 0, of {readers}.")
+        raise UserError(
+            f"{self.name} has no rows for reader {reader}, counted from 0, of {readers}: processes times "
+            "`dataloader_num_workers`. Use fewer of them, or leave out `streaming`."
+        )
 
-    def _read_texts(self, shard: int, text: int, reader: int, readers: int) -> Iterator[tuple[int, Dataset]]:
-        """Yield the batches of texts of a reader's n-th shard, each with the number of texts before it."""
-        number_of_pass, place = self._place(shard, reader, readers)
-        order = np.random.default_rng([self.seed % 2**63, number_of_pass]).permutation(self.num_shards)
-        number = int(order[place]) if self.buffer_size else place
+    def _read_texts(self, place: int, text: int, reader: int, readers: int) -> Iterator[tuple[int, Dataset]]:
+        """Yield the batches of texts of the shard at a place in the sequence, each with the texts before it."""
+        number_of_pass, number = divmod(place, self.num_shards)
+        if self.buffer_size:
+            order = np.random.default_rng([self.seed % 2**63, number_of_pass]).permutation(self.num_shards)
+            number = int(order[number])
         rows, begin = self.texts.shard(self.num_shards, number), 0
         if self.num_shards < readers:
             rows = split_dataset_by_node(rows, reader, readers)
@@ -176,8 +159,8 @@ class RowStream(torch.utils.data.IterableDataset):
                 with quiet_datasets():
                     table = next(tables, None)
             except Exception as error:  # of whatever library reads the data
-                place = f"shard {number} of {self.name} cannot be read after text {begin:,}"
-                raise UserError(f"{place}: {describe(error)}") from error
+                what = f"shard {number} of {self.name} cannot be read after text {begin:,}"
+                raise UserError(f"{what}: {describe(error)}") from error
             if table is None:
                 return
             if begin >= text:
@@ -188,38 +171,16 @@ class RowStream(torch.utils.data.IterableDataset):
                 yield begin, texts
             begin += len(table)
 
-    def _place(self, shard: int, reader: int, readers: int) -> tuple[int, int]:
-        """Return the pass of a reader's n-th shard, and the shard's place in it."""
-        is_shared = self.num_shards < readers
-        return divmod(shard if is_shared else shard * readers + reader, self.num_shards)
-
-    def check_readers(self, readers: int) -> None:
-        """Raise UserError if some of the readers would never read a row."""
-        if self.num_shards >= readers:
-            return
-        most = 0
-        for number in range(self.num_shards):
-            most = max(most, sum(1 for _ in self.texts.shard(self.num_shards, number).take(readers)))
-        if most < readers:
-            raise UserError(
-                f"{self.name} has at most {most} texts in a shard, but there are {readers} readers: processes times "
-                "`dataloader_num_workers`, if there are any. Use fewer of them, or leave out `streaming`."
-            )
-
     def first_texts(self, megabytes: float = 0.0) -> Dataset:
-        """Return the texts at the start of the stream, in the shards' own order.
-
-        Args:
-            megabytes: at least this many, of 1,000,000 bytes, where there are as many.
-        """
+        """Return the texts at the start of the stream, in the shards' own order: at least this many, if there are."""
         found, size = [], 0
-        for shard in range(self.num_shards):
-            for _, texts in RowStream(self.texts, self.take, self.encode, 0, self.name)._read_texts(shard, 0, 0, 1):
-                found.append(texts)
-                for column in {"text", "source", "target"} & set(texts.column_names):
-                    size += pc.call_function("sum", [pc.call_function("binary_length", [texts.data[column]])]).as_py()
-                if size >= megabytes * 1e6:
-                    return datasets.concatenate_datasets(found)
+        ordered = RowStream(self.texts, self.take, self.encode, 0, self.name)
+        for _, texts in (batch for shard in range(self.num_shards) for batch in ordered._read_texts(shard, 0, 0, 1)):
+            found.append(texts)
+            for column in {"text", "source", "target"} & set(texts.column_names):
+                size += pc.call_function("sum", [pc.call_function("binary_length", [texts.data[column]])]).as_py()
+            if size >= megabytes * 1e6:
+                break
         if not found:
             raise UserError(f"{self.name} has no rows.")
         return datasets.concatenate_datasets(found)
@@ -243,11 +204,7 @@ def start_position(reader: int) -> dict[str, int]:
 
 
 class StreamCollator:
-    """Makes a batch of items of a `RowStream`, with the position after them.
-
-    Args:
-        collator: makes the batch of their rows.
-    """
+    """Makes a batch of items of a `RowStream`, with the position after them; `collator` makes that of their rows."""
 
     def __init__(self, collator: Any):
         self.collator = collator

@@ -16,7 +16,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..data.loading import load_splits, take_first
 from ..loading import check_fits, load_checkpoint, load_tokenizer
-from ..training.arguments import DTYPES, check_at_least
+from ..training.script_arguments import DTYPES, check_at_least
 
 
 @dataclass(kw_only=True)

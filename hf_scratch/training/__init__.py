@@ -2,7 +2,7 @@
 """Trainers whose runs can be stopped, resumed and averaged."""
 
 from .averaging import evaluate_and_select_weights
-from .resuming import ResumableTrainerMixin
+from .resuming import CheckpointKeeper
 from .trainers import LanguageModelTrainer, TranslationTrainer
 
-__all__ = ["LanguageModelTrainer", "ResumableTrainerMixin", "TranslationTrainer", "evaluate_and_select_weights"]
+__all__ = ["CheckpointKeeper", "LanguageModelTrainer", "TranslationTrainer", "evaluate_and_select_weights"]

@@ -15,12 +15,12 @@ from torch.distributed.tensor import DTensor
 from transformers import Trainer, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
 
+from ..folders import require_output_dir
 from ..manifest import MANIFEST, DamagedFolderError, check_manifest, write_manifest
 from .callbacks import TimeLimit, TrainingTime
-from .checkpoints import delete_early_checkpoints, is_early, is_in, step_of, whole_checkpoints
-from .machines import on_saving_processes
-from .shards import has_shards, read_shards
-from .training_arguments import require_output_dir
+from .checkpoints import is_early, is_in, step_of, whole_checkpoints
+from .fsdp import has_shards, read_shards
+from .machines import on_main_process
 
 logger = logging.getLogger(__name__)
 
@@ -73,30 +73,18 @@ def check_average(args: TrainingArguments, num_checkpoints: int, checkpoint: str
     Raises:
         ValueError: fewer checkpoints are kept, or the earlier ones are in another folder.
     """
-    if num_checkpoints > 1 and checkpoint is not None and not is_in(checkpoint, require_output_dir(args)):
-        raise ValueError(
-            f"`average_checkpoints` is {num_checkpoints}, but the run is resumed from {checkpoint}, which is not in "
-            f"`output_dir` ({args.output_dir}): earlier checkpoints would be left out. Resume in the checkpoint's own "
-            "folder, or in a copy of it."
-        )
-    limit = args.save_total_limit
-    if num_checkpoints > 1 and (args.save_strategy == "no" or (limit is not None and limit < num_checkpoints)):
+    limit, problem = args.save_total_limit, None
+    if checkpoint is not None and not is_in(checkpoint, require_output_dir(args)):
+        problem = f"is resumed from {checkpoint}, which is not in `output_dir`. Resume in the checkpoint's own folder"
+    elif args.save_strategy == "no" or (limit is not None and limit < num_checkpoints):
         kept = "saves none" if args.save_strategy == "no" else f"keeps {limit} (`save_total_limit`)"
-        raise ValueError(
-            f"`average_checkpoints` is {num_checkpoints}, but the run {kept}. Keep that many, or average fewer."
-        )
+        problem = f"{kept}. Keep that many"
+    if num_checkpoints > 1 and problem:
+        raise ValueError(f"`average_checkpoints` is {num_checkpoints}, but the run {problem}, or average fewer.")
 
 
 def check_moving_average(ema_decay: float | None, splits: Collection[str]) -> None:
-    """Check that there are data to choose between the moving average and the trained weights.
-
-    Args:
-        ema_decay: the average's decay; None without one.
-        splits: the names of the data's splits.
-
-    Raises:
-        ValueError: there are none.
-    """
+    """Raise ValueError if there are no validation data to choose between moving average and trained weights."""
     if ema_decay is not None and "validation" not in splits:
         raise ValueError(
             f"`ema_decay` is {ema_decay}, but there is no validation data to choose the weights by. Give "
@@ -105,10 +93,9 @@ def check_moving_average(ema_decay: float | None, splits: Collection[str]) -> No
 
 
 def save_final_model(trainer: Trainer) -> None:
-    """Save the model, its tokenizer and the trainer's state in `output_dir`, and delete early checkpoints.
+    """Save the model, its tokenizer and the trainer's state in `output_dir`.
 
-    A run that has reached its time limit keeps its early checkpoint, from which the user may resume it. A manifest
-    lists the weights and the tokenizer. Config files are not in it, because users may edit them.
+    A manifest lists the weights and the tokenizer. Config files are not in it, because users may edit them.
     """
     folder = Path(require_output_dir(trainer.args))
     if trainer.args.should_save:
@@ -118,8 +105,6 @@ def save_final_model(trainer: Trainer) -> None:
         trainer.state.save_to_json(str(folder / TRAINER_STATE_NAME))
         names = (path.name for path in folder.iterdir())
         write_manifest(folder, sorted(n for n in names if n.endswith(".safetensors") or n == "tokenizer.json"))
-        if not _is_time_up(trainer):
-            delete_early_checkpoints(folder)
 
 
 def last_checkpoints(
@@ -134,11 +119,10 @@ def last_checkpoints(
         early_step: the update whose checkpoint counts although it is early. Other early checkpoints do not count, as
             a run that was not stopped has none.
     """
-    steps = {folder: step_of(folder) for folder in whole_checkpoints(output_dir)}
     folders = [
         str(folder)
-        for folder, step in steps.items()
-        if (up_to is None or step <= up_to) and (step == early_step or not is_early(folder))
+        for folder in whole_checkpoints(output_dir)
+        if (up_to is None or step_of(folder) <= up_to) and (step_of(folder) == early_step or not is_early(folder))
     ]
     return folders[max(len(folders) - count, 0) :]
 
@@ -190,16 +174,11 @@ def evaluate_and_select_weights(trainer: Trainer, num_checkpoints: int) -> dict:
 
 
 def _checkpoints_to_average(trainer: Trainer, count: int) -> list[str]:
-    """The last `count` whole checkpoints that all machines have."""
-    step = trainer.state.global_step
-    output_dir, early_step = require_output_dir(trainer.args), step if _is_time_up(trainer) else None
-    (_, names), *others = on_saving_processes(
-        trainer.args,
-        lambda: [
-            Path(folder).name for folder in last_checkpoints(output_dir, count, step, early_step) if _is_intact(folder)
-        ],
-    )
-    folders = [os.path.join(output_dir, name) for name in names if all(name in other for _, other in others)]
+    """The last `count` whole checkpoints. That of a time limit, which ends the run, counts too."""
+    step, callbacks = trainer.state.global_step, trainer.callback_handler.callbacks
+    is_time_up = any(isinstance(callback, TimeLimit) and callback.has_stopped for callback in callbacks)
+    output_dir, early_step = require_output_dir(trainer.args), step if is_time_up else None
+    folders = on_main_process(lambda: list(filter(_is_intact, last_checkpoints(output_dir, count, step, early_step))))
     if len(folders) < count:
         logger.warning(f"Checkpoints to average: {len(folders)}, not {count}.")
     return folders
@@ -228,11 +207,6 @@ def load_weights(model: torch.nn.Module, weights: dict[str, torch.Tensor]) -> No
     """Load whole weights, or those of the same shards, into a model. Of tied weights, one name is enough."""
     options = StateDictOptions(full_state_dict=not any(isinstance(w, DTensor) for w in weights.values()), strict=False)
     set_model_state_dict(model, dict(weights), options=options)  # a copy: torch puts shards into it
-
-
-def _is_time_up(trainer: Trainer) -> bool:
-    callbacks = trainer.callback_handler.callbacks
-    return any(isinstance(callback, TimeLimit) and callback.has_stopped for callback in callbacks)
 
 
 def _evaluation_of_training(trainer: Trainer) -> dict | None:

@@ -1,5 +1,5 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Trainer callbacks: the clock, the order of saving and evaluating, and the stops before the last update."""
+"""Trainer callbacks: the clock, and the stops before the last update."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ from accelerate import PartialState
 from accelerate.utils import reduce
 from tqdm.auto import tqdm
 from transformers import EarlyStoppingCallback, TrainerCallback, TrainerState, TrainingArguments
-from transformers.trainer_utils import IntervalStrategy
+from transformers.trainer_utils import SaveStrategy
 
 from .runs import how_to_go_on
 
@@ -43,36 +43,15 @@ def any_process(flag: bool) -> bool:
 
 
 def ends_epoch(state: TrainerState) -> bool:
-    """Return whether Trainer does its end-of-epoch work after this update.
-
-    It does so after the last update of an epoch, and after the last update of the training.
-    """
+    """Return whether Trainer does its end-of-epoch work after this update, the last of an epoch or of the training."""
     return float(state.epoch).is_integer() or state.global_step >= state.max_steps
-
-
-class SaveAfterEvaluation(TrainerCallback):
-    """Evaluate before saving, where both are due at the end of an epoch.
-
-    Trainer saves after the update, and evaluates later, after the epoch. A run resumed from that checkpoint would skip
-    the evaluation, and continue with other random numbers.
-    """
-
-    def on_step_end(self, args, state, control, **kwargs):
-        """Postpone the checkpoint."""
-        self.put_off = control.should_save and ends_epoch(state) and args.eval_strategy == IntervalStrategy.EPOCH
-        control.should_save &= not self.put_off
-
-    def on_epoch_end(self, args, state, control, **kwargs):
-        """Save the checkpoint, after the evaluation."""
-        control.should_save |= getattr(self, "put_off", False)
-        self.put_off = False
 
 
 class StopCallback(TrainerCallback):
     """Base of the callbacks that stop a run early, between two updates.
 
-    The stopping update is logged, evaluated and saved only as in a run that goes on. `ResumableTrainerMixin` adds the
-    early checkpoint after that.
+    The stopping update is logged, evaluated and saved only as in a run that goes on. `CheckpointKeeper` adds an early
+    checkpoint after that.
     """
 
     has_stopped = False
@@ -87,20 +66,18 @@ class StopCallback(TrainerCallback):
 
     def on_step_end(self, args, state, control, **kwargs):
         """Stop after this update, if it is due on one of the processes."""
-        if any_process(self.is_due()):
+        is_last = state.global_step >= state.max_steps
+        if any_process(self.is_due()) and not (
+            # an epoch's evaluation decides alone whether the best is saved: stop after the next update
+            args.save_strategy == SaveStrategy.BEST and ends_epoch(state) and not is_last
+        ):
             self.has_stopped = control.should_training_stop = True
-
-    def on_epoch_end(self, args, state, control, **kwargs):
-        """Skip Trainer's end-of-epoch work if the epoch has not ended."""
-        if self.has_stopped and not ends_epoch(state):
-            control.should_log = control.should_evaluate = control.should_save = False
 
 
 class TimeLimit(StopCallback):
-    """Stop after `minutes` of training. A resumed run starts its clock at zero.
+    """Stop after `minutes` of training, with a checkpoint unless `save_strategy` is "no".
 
-    The run ends with an evaluation, unless `eval_strategy` is "no", and with an early checkpoint, unless
-    `save_strategy` is "no".
+    A resumed run starts its clock at zero.
     """
 
     def __init__(self, minutes: float):
@@ -126,9 +103,8 @@ class TimeLimit(StopCallback):
 class StopOnSignal(StopCallback):
     """On SIGTERM or Ctrl-C, finish the update, save a checkpoint, and exit with 143 or 130.
 
-    A resumed run ends with the same weights as a run that was not stopped. An evaluation that is under way is finished
-    first. A second Ctrl-C ends the process at once. Outside the main thread, where Python allows no signal handlers,
-    the callback has no effect.
+    An evaluation that is under way is finished first. A second Ctrl-C ends the process at once. Outside the main
+    thread, where Python allows no signal handlers, the callback has no effect.
     """
 
     def __init__(self):
@@ -183,7 +159,8 @@ def stopping_callbacks(data_args, args: TrainingArguments) -> list[TrainerCallba
 
     Args:
         data_args: a script's DataArguments.
-        args: the training arguments. With early stopping, `restore_callback_states_from_checkpoint` is set.
+        args: the training arguments. With early stopping, `restore_callback_states_from_checkpoint` is set: a resumed
+            run continues its count.
 
     Raises:
         ValueError: early stopping without evaluations, or without `load_best_model_at_end`.
@@ -197,6 +174,6 @@ def stopping_callbacks(data_args, args: TrainingArguments) -> list[TrainerCallba
                 f"`early_stopping_patience` is {data_args.early_stopping_patience}, which needs "
                 "`load_best_model_at_end` and an `eval_strategy` of steps or epoch. Set them, or leave it out."
             )
-        args.restore_callback_states_from_checkpoint = True  # a resumed run continues its count
+        args.restore_callback_states_from_checkpoint = True
         callbacks.append(EarlyStoppingCallback(data_args.early_stopping_patience))
     return callbacks

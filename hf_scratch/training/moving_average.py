@@ -4,6 +4,7 @@
 from pathlib import Path
 
 import torch
+from accelerate import PartialState
 from safetensors.torch import load_file, save_file
 from torch.distributed.tensor import DTensor
 from torch.optim.swa_utils import get_ema_multi_avg_fn
@@ -45,8 +46,9 @@ class MovingAverage(TrainerCallback):
                 f"`ema_decay` is {self.decay}, but the weights are split among processes. Set `average_checkpoints`, "
                 "or do not split them."
             )
-        if state.global_step == 0:
-            self.weights = {name: weight.detach().float().clone() for name, weight in weights.items()}
+        before = self.weights or weights
+        copies = {name: before[name].detach().to(weight.device, torch.float32) for name, weight in weights.items()}
+        self.weights = {name: copy.clone() for name, copy in copies.items()}
 
     def on_step_end(self, args, state, control, **kwargs):
         """Move the average towards the weights."""
@@ -55,19 +57,19 @@ class MovingAverage(TrainerCallback):
         averages = [self.weights[name] for name in weights]
         get_ema_multi_avg_fn(decay)(averages, list(weights.values()), state.global_step)
 
-    def save(self, checkpoint: str) -> None:
-        """Write the average into a checkpoint's folder."""
-        save_file(self.weights, Path(checkpoint, FILE))
+    def save(self, checkpoint: Path) -> None:
+        """Write the average into a checkpoint's folder, on the main process."""
+        if PartialState().is_main_process:
+            save_file(self.weights, checkpoint / FILE)
 
-    def load(self, checkpoint: str, device: torch.device) -> None:
-        """Read the average from a checkpoint's folder.
+    def load(self, checkpoint: Path | None) -> None:
+        """Read the average from a checkpoint's folder; a new run begins its own.
 
         Raises:
-            UserError: it has none.
+            UserError: the checkpoint has none.
         """
-        file = Path(checkpoint, FILE)
-        if not file.is_file():
+        if checkpoint is not None and not (checkpoint / FILE).is_file():
             raise UserError(
                 f"{checkpoint} has no moving average: its run was begun without `ema_decay`. Leave `ema_decay` out."
             )
-        self.weights = {name: weight.to(device) for name, weight in load_file(file).items()}
+        self.weights = {} if checkpoint is None else load_file(checkpoint / FILE)

@@ -2,7 +2,6 @@
 """The commands' flags: HfArgumentParser over dataclasses, with a YAML or JSON recipe that the flags override."""
 
 import difflib
-import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -14,12 +13,9 @@ from transformers import HfArgumentParser, PreTrainedConfig, TrainingArguments, 
 
 from ..errors import is_first_process
 from ..recipes import convert_value, parse_pairs, read_recipe
-from .arguments import DTYPES, DataArguments, ModelArguments
-from .restarts import meet_at_new_store
-from .streaming import check_streaming
-from .training_arguments import check_training_arguments, prepare_arguments, share_global_batch
-
-logger = logging.getLogger(__name__)
+from .script_arguments import DTYPES, DataArguments, ModelArguments
+from .stream_position import check_streaming
+from .training_arguments import check_processes, check_training_arguments, prepare_arguments, share_global_batch
 
 # arguments in which "~" stands for the home folder: a shell leaves `--output_dir=~/runs` as it is
 PATHS = ("model_name_or_path", "tokenizer_name", "cache_dir", "dataset_name", "train_file", "validation_file",
@@ -66,13 +62,12 @@ def parse_arguments(*dataclass_types: Any, args: list[str] | None = None) -> tup
         The filled dataclasses, and the recipe's name ("" without a recipe).
 
     Raises:
-        SystemExit: bad usage, with status 2. The message has the nearest name for a misspelt one.
+        SystemExit: bad usage, with status 2.
         ValueError: a value out of its range.
     """
     args = list(sys.argv[1:] if args is None else args)
     usage = "%(prog)s [recipe.yaml] [--flag value ...]    (--help lists the flags)"
     parser = _Parser(dataclass_types, usage=usage)
-    names = [action.dest for action in parser._actions]
     recipe, values = "", {}
     if args and not args[0].startswith("-"):
         recipe = args.pop(0)
@@ -83,11 +78,9 @@ def parse_arguments(*dataclass_types: Any, args: list[str] | None = None) -> tup
     except TypeError as error:  # an unknown key in a mapping that TrainingArguments passes on to accelerate
         raise ValueError(str(error)) from error
     *parsed, unknown = results
-    for flag in unknown:
-        if flag.startswith("--"):
-            parser.error(f"there is no argument {flag}{_nearest(flag.lstrip('-').split('=')[0], names, '--')}")
     if unknown:
-        parser.error(f"unexpected: {' '.join(unknown)}")
+        names = [action.dest for action in parser._actions]
+        parser.error(f"unexpected: {unknown[0]}{_nearest(unknown[0].lstrip('-').split('=')[0], names, '--')}")
     for group in parsed:
         for name in PATHS:
             if isinstance(path := getattr(group, name, None), str) and path.startswith("~"):
@@ -102,42 +95,20 @@ def parse_arguments(*dataclass_types: Any, args: list[str] | None = None) -> tup
 
 
 def _share_update(parsed: list, given: set[str]) -> None:
-    """Work out the batches of a device from an update's size.
-
-    Args:
-        parsed: the filled dataclasses.
-        given: the arguments that the recipe and the flags give.
-
-    Raises:
-        ValueError: another option sizes an update too; or see `share_global_batch`.
-    """
+    """Work out the batches of a device from an update's size. `given`: the names in the recipe and the flags."""
     data_args = next((group for group in parsed if isinstance(group, DataArguments)), None)
     training_args = next((group for group in parsed if isinstance(group, TrainingArguments)), None)
     if data_args is None or training_args is None:
         return
-    size = data_args.global_batch_size
-    name = "global_batch_size" if size is not None else "max_tokens_per_update"
-    if getattr(data_args, name, None) is not None and "gradient_accumulation_steps" in given:
-        raise ValueError(
-            f"`gradient_accumulation_steps` follows from `{name}`, the processes and what a device can hold. Leave "
-            "one of them out."
-        )
-    if getattr(data_args, name, None) is not None:
-        config: Any = training_args.accelerator_config
-        accumulation = config.gradient_accumulation_kwargs or {}
-        for option, value in (("num_steps", accumulation.get("num_steps")), ("split_batches", config.split_batches)):
-            if value:
-                raise ValueError(
-                    f"`accelerator_config` has {option} {value}, which changes the rows of an update, and so does "
-                    f"`{name}`. Leave one of them out."
-                )
-        if training_args.auto_find_batch_size:
+    for name in ("global_batch_size", "max_tokens_per_update"):
+        if getattr(data_args, name, None) is not None and "gradient_accumulation_steps" in given:
             raise ValueError(
-                f"`auto_find_batch_size` changes the rows of an update, which `{name}` fixes. Leave it out."
+                f"`gradient_accumulation_steps` follows from `{name}`, the processes and what a device can hold. "
+                "Leave one of them out."
             )
-    if size is not None:
+    if data_args.global_batch_size is not None:
         most = training_args.per_device_train_batch_size if "per_device_train_batch_size" in given else None
-        share_global_batch(training_args, size, most)
+        share_global_batch(training_args, data_args.global_batch_size, most)
 
 
 def start_training_command(
@@ -163,7 +134,6 @@ def start_training_command(
         SystemExit, ValueError: see `parse_arguments` and `read_model_fields`.
         ValueError: an unsupported option is given.
     """
-    meet_at_new_store()  # TrainingArguments initialise torch.distributed
     (model_args, data_args, training_args), recipe = parse_arguments(
         ModelArguments, data_class, training_class, args=args
     )
@@ -176,24 +146,6 @@ def start_training_command(
     set_seed(training_args.seed)
     fields = read_model_fields(model_args, config_class)
     return model_args, data_args, training_args, fields, recipe
-
-
-def check_processes(args: TrainingArguments) -> None:
-    """Check how a training is spread over processes.
-
-    Raises:
-        ValueError: one process would share several GPUs, which multiplies the batch (`nn.DataParallel`).
-    """
-    if args.n_gpu > 1:
-        raise ValueError(
-            f"{args.n_gpu} GPUs are visible to one process. Start one process for each, with `accelerate launch` or "
-            "torchrun; or choose one GPU, with CUDA_VISIBLE_DEVICES=0."
-        )
-    if args.world_size > 1 and not args.average_tokens_across_devices:
-        logger.warning(
-            "With `average_tokens_across_devices` false, each process divides its loss by its own number of tokens: "
-            "the training depends on the number of processes."
-        )
 
 
 def _find_recipe(recipe: str) -> Path:

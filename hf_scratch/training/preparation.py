@@ -35,7 +35,7 @@ from ..errors import UserError
 from ..loading import check_same_vocabulary, load_tokenizer
 from ..manifest import write_manifest
 from ..tokenization import MASK, describe_unknown, train_tokenizer
-from .arguments import LanguageModelArguments, ModelArguments, TranslationArguments
+from .script_arguments import LanguageModelArguments, ModelArguments, TranslationArguments
 
 logger = logging.getLogger(__name__)
 TOKENIZER_OPTIONS = ("tokenizer_kind", "vocab_size", "min_frequency", "tokenizer_sample_mb")

@@ -1,367 +1,234 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Checkpoints from which a stopped or killed run can be resumed, for any Trainer."""
+"""What makes a run resumable: checkpoints with a manifest, and a comparison of the run that goes on with the first."""
 
 import hashlib
+import json
 import logging
 import shutil
-import tempfile
-from collections.abc import Sized
+from collections.abc import Sequence, Sized
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
 import datasets
 import pyarrow as pa
-import torch
-from accelerate.data_loader import BatchSamplerShard
-from torch.utils.data import DataLoader, Sampler
-from transformers import EarlyStoppingCallback, PreTrainedModel, Trainer
-from transformers.trainer import TRAINER_STATE_NAME
-from transformers.trainer_pt_utils import LengthGroupedSampler
+from accelerate import PartialState
+from accelerate.utils import gather_object
+from safetensors import safe_open
+from transformers import EarlyStoppingCallback, PreTrainedModel, Trainer, TrainerCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, IntervalStrategy, SaveStrategy
 from transformers.training_args import OptimizerNames
 
 from ..data.columns import ROWS_AT_ONCE
-from ..data.sampling import SeededSampler
 from ..errors import UserError
+from ..folders import require_output_dir
 from ..manifest import MANIFEST, write_manifest
-from .callbacks import SaveAfterEvaluation, StopCallback, StopOnSignal
-from .checkpoint_choice import find_checkpoint
-from .checkpoints import (
-    check_same_config,
-    delete_old_checkpoints,
-    find_best_checkpoint,
-    is_early,
-    saved_facts,
-)
-from .machines import from_all_processes, write_files_of_all
-from .training_arguments import data_seed, require_output_dir
+from .callbacks import StopCallback, StopOnSignal, ends_epoch
+from .checkpoints import delete_old_checkpoints, find_best_checkpoint, find_checkpoint, saved_facts
+from .fsdp import current_state_dict_type, has_shards, saved_state_dict_type, shapes_of_shards
 
 logger = logging.getLogger(__name__)
 
-# training arguments that are kept in a checkpoint's manifest, and what another value does to a resumed run
-NEW_VALUE = "The new value is used from here on."
-OTHER_ORDER = "From here on, the order of the rows is another one: some may be seen twice in this epoch, others not."
-OTHER_RATE = "The learning rate may be another one than in the run that was begun."
-STAYS = "The checkpoint's value stays in use."
-NOTED_ARGUMENTS = {
-    "seed": OTHER_ORDER,
-    "data_seed": OTHER_ORDER,
-    "train_sampling_strategy": OTHER_ORDER,
-    "dataloader_drop_last": OTHER_ORDER,
-    **dict.fromkeys(("lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps"), OTHER_RATE),
-    **dict.fromkeys(("num_train_epochs", "max_steps"), OTHER_RATE),
-    **dict.fromkeys(("max_grad_norm", "label_smoothing_factor", "neftune_noise_alpha"), NEW_VALUE),
-    **dict.fromkeys(("r_drop_alpha", "distillation_alpha", "teacher_models", "ema_decay"), NEW_VALUE),
-    **dict.fromkeys(("learning_rate", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon"), STAYS),
-}
-
-
+ADVICE = (
+    "Resume with the data and options that the run was begun with; or start a new run with `--model_name_or_path` and "
+    "the path of the checkpoint."
+)
+# training arguments in which runs differ that go on alike, and those that are compared as rows per update
+UNCOMPARED_ARGUMENTS = {
+    "output_dir", "run_name", "logging_dir", "resume_from_checkpoint", "ignore_data_skip", "save_total_limit",
+    "per_device_train_batch_size", "gradient_accumulation_steps", "disable_tqdm",
+}  # fmt: skip
+BEST_FACTS = ("metric_for_best_model", "greater_is_better", "eval_data_sha256")  # None: unknown
+# what a saved config has that its model did not have, or that does not change what the model computes
+UNCOMPARED_FIELDS = {"_name_or_path", "architectures", "auto_map", "dtype", "transformers_version", "use_cache"}
 _HASHES: WeakKeyDictionary[datasets.Dataset, str] = WeakKeyDictionary()
 
 
-class ResumableTrainerMixin(Trainer):
-    """Checkpoints from which a stopped or killed run can be resumed, for any Trainer.
+class CheckpointPart(Protocol):
+    """What a checkpoint holds beside Trainer's files."""
+
+    def save(self, checkpoint: Path) -> None:
+        """Write it. All processes call this."""
+
+    def load(self, checkpoint: Path | None) -> None:
+        """Read it; None: begin a new run."""
+
+
+class CheckpointKeeper(TrainerCallback):
+    """Makes any Trainer's checkpoints ones from which a killed or stopped run goes on, and ends as one that was not.
 
     - A checkpoint has a manifest, written last. Older checkpoints are deleted only after that.
-    - A resumed run ends as a run that was not stopped. To that end, a run that is stopped early (see `StopCallback`)
-      does what is due after its last update, and then saves an early checkpoint. A time limit's evaluation comes last.
-    - On several processes, a run that is resumed within an epoch reads that epoch's order.
-    - A run that is resumed after its last update makes no further update.
+    - Where both are due at the end of an epoch, the evaluation comes before the checkpoint. Trainer saves after the
+      update, and evaluates after the epoch: a resumed run would skip the evaluation, which draws random numbers.
+    - A run that a `StopCallback` ends does what is due after its last update, and saves it. Such an early checkpoint
+      goes as soon as there is a later one.
 
-    Of an `IterableDataset` that is shorter than the training, this holds in its first pass alone.
+    Args:
+        trainer: the keeper becomes one of its callbacks.
+        parts: what its checkpoints hold beside Trainer's files.
     """
 
-    model: PreTrainedModel
+    def __init__(self, trainer: Trainer, parts: Sequence[CheckpointPart] = ()):
+        self.trainer, self.parts = trainer, parts
+        self.checkpoint: str | None = None  # that the run is resumed from
+        self.has_begun, self.is_put_off, self.saves_early = False, False, False
+        self.first_step, self.saved_step, self.limit = 0, -1, None
+        # after Trainer's own, which says what is due, and before those that read a checkpoint that was saved
+        trainer.callback_handler.callbacks.insert(1, self)
 
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
-        self.add_callback(SaveAfterEvaluation())  # after the callbacks that ask for checkpoints
-        self.saved_step = None  # the update after which the last checkpoint of this run was saved
-        self.saves_early = False
-        self.is_resumed = False
+    def open(self, wanted) -> str | None:
+        """Find, check and read the checkpoint that `Trainer.train` is asked to resume from, if any.
 
-    def get_train_dataloader(self) -> DataLoader:
-        """As stock, with the sampler where accelerate's `set_epoch` finds it."""
-        return show_sampler(super().get_train_dataloader())
-
-    def get_eval_dataloader(self, *args_, **kwargs) -> DataLoader:
-        """As stock, but with all rows, as many batches on each process: the options against that are for training."""
-        args, config = self.args, self.accelerator.dataloader_config
-        before = args.dataloader_drop_last, config.even_batches
-        args.dataloader_drop_last, config.even_batches = False, True
-        try:
-            return super().get_eval_dataloader(*args_, **kwargs)
-        finally:
-            args.dataloader_drop_last, config.even_batches = before
-
-    def _get_train_sampler(self, *args, **kwargs) -> Sampler | None:
-        sampler = super()._get_train_sampler(*args, **kwargs)
-        return SeededSampler(sampler, data_seed(self.args)) if isinstance(sampler, LengthGroupedSampler) else sampler
-
-    def train(self, resume_from_checkpoint=None, *args, **kwargs):
-        """As stock, but `_save_checkpoint` deletes old checkpoints, not Trainer, and a resumed run is checked first.
-
-        `eval_on_start` is for the start alone: a resumed run has had that evaluation.
+        All processes must call this, before each training.
 
         Raises:
-            UserError: the checkpoint to resume from is incomplete, damaged, or of a run with other data, batches or
-                config, or with another optimiser; or there is none. Or a process has other training data.
+            UserError: the checkpoint is incomplete, damaged, or of a run with other data, batches, model or optimiser;
+                or there is none. Or a process has other training data.
         """
-        self._check_same_rows_everywhere()
-        if resume_from_checkpoint:
-            resume_from_checkpoint = find_checkpoint(self.args, resume_from_checkpoint)
-            self.check_same_run(resume_from_checkpoint)
-        if self.args.dataloader_persistent_workers:  # torch draws a seed when it starts the workers
-            logger.warning(
-                "With `dataloader_persistent_workers`, a resumed run draws other random numbers than a run that was "
-                "not stopped. Leave it out to resume exactly."
-            )
-        if self.args.world_size > 1 and self.accelerator.dataloader_config.dispatch_batches:
-            logger.warning(
-                "With `dispatch_batches`, a run on several processes that is resumed within an epoch reads other rows "
-                "than a run that was not stopped. Leave it out to resume exactly."
-            )
-        self.saved_step, self.is_resumed = None, bool(resume_from_checkpoint)
-        self.save_total_limit, self.args.save_total_limit = self.args.save_total_limit, None
-        eval_on_start = self.args.eval_on_start
-        self.args.eval_on_start = eval_on_start and not resume_from_checkpoint
-        try:
-            return super().train(resume_from_checkpoint, *args, **kwargs)
-        finally:
-            self.args.save_total_limit, self.args.eval_on_start = self.save_total_limit, eval_on_start
-            for callback in self.callback_handler.callbacks:
-                if isinstance(callback, StopOnSignal):
-                    callback.give_signals_back()  # Trainer calls no callback after an error
-
-    def _check_same_rows_everywhere(self) -> None:
-        """Raise UserError where machines have different files, or prepared them differently: each would go its way."""
-        if self.args.world_size == 1:
-            return
-        (first, facts), *others = from_all_processes(self.args, self.batch_facts())
-        for place, other in others:
-            if other != facts:
+        self.has_begun, self.saved_step = False, -1
+        facts = self.facts()
+        if PartialState().num_processes > 1:
+            gathered = gather_object([facts])
+            different = [rank for rank, other in enumerate(gathered) if other != gathered[0]]
+            if different:
                 raise UserError(
-                    f"{place} has other training data than {first}, or other options. Give all machines the same "
-                    "files and the same command."
+                    f"Process {different[0]} has other training data than process 0, or other options. Give all "
+                    "machines the same files and the same command."
                 )
+        self.checkpoint = find_checkpoint(self.trainer.args, wanted) if wanted else None
+        if self.checkpoint is not None:
+            self.check_same_run(self.checkpoint)
+        for part in self.parts:
+            part.load(None if self.checkpoint is None else Path(self.checkpoint))
+        return self.checkpoint
 
-    def _init_training_state(
-        self, max_steps, num_update_steps_per_epoch, num_train_epochs, resume_from_checkpoint, trial
-    ):
-        result = super()._init_training_state(
-            max_steps, num_update_steps_per_epoch, num_train_epochs, resume_from_checkpoint, trial
-        )
-        if resume_from_checkpoint is not None and self.args.load_best_model_at_end:
-            find_best_checkpoint(self.state, resume_from_checkpoint, require_output_dir(self.args))
-        return result
+    def close(self) -> None:
+        """Undo what the start of the training has changed."""
+        if self.has_begun:
+            self.trainer.args.save_total_limit = self.limit
 
-    def _track_num_input_tokens(self, inputs) -> None:
-        """As stock, but an empty part of an update (see `EmptyPartCollator`) has no tokens."""
-        is_counted = self.args.include_num_input_tokens_seen != "no" and "labels" in inputs
-        if is_counted and bool((inputs["labels"] == -100).all()):
-            inputs = {name: x[:0] if torch.is_tensor(x) else x for name, x in inputs.items()}
-        super()._track_num_input_tokens(inputs)
+    def remove_unfinished(self) -> None:
+        """Remove a checkpoint of this run that could not be finished, for example on a full disk."""
+        folder, step = self._folder(), self.trainer.state.global_step
+        is_unfinished = self.has_begun and step > self.first_step and not (folder / MANIFEST).is_file()
+        if is_unfinished and self.trainer.args.should_save:
+            shutil.rmtree(folder, ignore_errors=True)
 
-    def _load_callback_state(self) -> None:
-        """Trainer restores the saved patience as well as the count; here the patience is this run's."""
-        callbacks = self.callback_handler.callbacks
-        wanted = [vars(callback).copy() for callback in callbacks if isinstance(callback, EarlyStoppingCallback)]
-        super()._load_callback_state()
-        restored = [c for c in self.callback_handler.callbacks if isinstance(c, EarlyStoppingCallback)]
-        for callback, values in zip(restored, wanted, strict=False):
-            callback.early_stopping_patience = values["early_stopping_patience"]
-            callback.early_stopping_threshold = values["early_stopping_threshold"]
+    def is_over(self) -> bool:
+        """Return whether a resumed run has made its last update already."""
+        state = self.trainer.state
+        stoppers = [c for c in self.trainer.callback_handler.callbacks if isinstance(c, EarlyStoppingCallback)]
+        has_stopped = any(c.early_stopping_patience_counter >= c.early_stopping_patience for c in stoppers)
+        return state.global_step >= state.max_steps or (self.checkpoint is not None and has_stopped)
 
-    def _load_optimizer_and_scheduler(self, checkpoint) -> None:
-        if checkpoint is None:
-            return
-        optimizer: Any = self.optimizer  # Trainer has made it
-        options = [set(group) for group in optimizer.param_groups]
-        try:
-            super()._load_optimizer_and_scheduler(checkpoint)
-        except ValueError as error:  # other groups of parameters
-            if "parameter group" not in str(error):
-                raise
-            problem = f"groups its parameters otherwise than this run ({error})"
-        else:
-            # torch accepts the options of another optimiser without an error; the next update would fail
-            loaded = [set(group) for group in optimizer.param_groups]
-            missing = [name for new, old in zip(options, loaded, strict=True) for name in sorted(new - old)]
-            missing = [name for name in missing if name != "initial_lr"]  # the schedule's
-            if not missing:
-                return
-            name = OptimizerNames(self.args.optim).value
-            problem = f"is of another optimiser than `optim` {name}: it has no {missing[0]!r}"
-        raise UserError(
-            f"The optimiser state in {checkpoint} {problem}. Resume with the optimiser and weight decay options that "
-            "the run was begun with."
-        )
+    def on_train_begin(self, args, state, control, **kwargs):
+        """Take the deletion of old checkpoints over from Trainer, and find the best checkpoint again."""
+        self.has_begun, self.first_step = True, state.global_step
+        self.limit, args.save_total_limit = args.save_total_limit, None
+        if self.checkpoint is not None and args.load_best_model_at_end:
+            find_best_checkpoint(state, self.checkpoint, require_output_dir(args))
 
-    def _run_epoch(self, *args, **kwargs):
-        callbacks = self.callback_handler.callbacks
-        stoppers = [c for c in callbacks if isinstance(c, EarlyStoppingCallback)]
-        has_stopped = self.is_resumed and any(
-            c.early_stopping_patience_counter >= c.early_stopping_patience for c in stoppers
-        )
-        if has_stopped or self.state.global_step >= self.state.max_steps:
-            self.control.should_training_stop = True
-            return
-        super()._run_epoch(*args, **kwargs)
-        stops = [c for c in callbacks if isinstance(c, StopCallback) and c.has_stopped]
-        if stops:
-            self._end_early(stops, kwargs["model"], kwargs["trial"], kwargs["ignore_keys_for_eval"])
+    def on_step_end(self, args, state, control, **kwargs):
+        """Put the checkpoint off until after the epoch's evaluation."""
+        self.is_put_off = control.should_save and ends_epoch(state) and args.eval_strategy == IntervalStrategy.EPOCH
+        control.should_save &= not self.is_put_off
 
-    def _end_early(self, stops: list[StopCallback], model, trial, ignore_keys_for_eval) -> None:
-        """Save an early checkpoint, unless this update has one; after a time limit, also evaluate."""
-        is_signal = any(isinstance(stop, StopOnSignal) for stop in stops)
-        step = self.state.global_step
-        if self.saved_step != step and (is_signal or self.args.save_strategy != SaveStrategy.NO):
-            self.saves_early = True
-            try:
-                self._save_checkpoint(model, trial)
-            finally:
-                self.saves_early = False
-            self.control = self.callback_handler.on_save(self.args, self.state, self.control)
-        is_best = False
-        has_evaluation = any(entry["step"] == step and "eval_runtime" in entry for entry in self.state.log_history)
-        if not is_signal and not has_evaluation and self.args.eval_strategy != IntervalStrategy.NO:
-            metrics = self._evaluate(trial, ignore_keys_for_eval, skip_scheduler=True)
-            is_best = self._determine_best_metric(metrics, trial)
-        if not is_signal and self.saved_step == step and (is_best or self.state.best_global_step == step):
-            # for the end of this run; the state in the checkpoint stays as it was saved
-            self.state.best_model_checkpoint = str(self._checkpoint_folder(trial, step))
+    def on_epoch_end(self, args, state, control, **kwargs):
+        """Save what was put off, and the last update of a run that is stopped."""
+        control.should_save |= self.is_put_off
+        stops = [c for c in self.trainer.callback_handler.callbacks if isinstance(c, StopCallback) and c.has_stopped]
+        if state.global_step == self.first_step or (stops and not ends_epoch(state)):  # nothing is due
+            control.should_log = control.should_evaluate = control.should_save = False
+        is_saved = control.should_save or self.saved_step == state.global_step
+        is_wanted = args.save_strategy != SaveStrategy.NO or any(isinstance(stop, StopOnSignal) for stop in stops)
+        self.saves_early = bool(stops) and is_wanted and not is_saved
+        control.should_save |= self.saves_early
 
-    def _checkpoint_folder(self, trial, step: int) -> Path:
-        return Path(self._get_output_dir(trial), f"{PREFIX_CHECKPOINT_DIR}-{step}")
+    def on_save(self, args, state, control, **kwargs):
+        """Complete the checkpoint, and delete old ones."""
+        folder = self._folder()
+        for part in self.parts:
+            part.save(folder)
+        self.trainer.accelerator.wait_for_everyone()  # each process has written its part
+        if args.should_save:
+            facts = self.facts() | {"step": state.global_step, "num_processes": args.world_size}
+            write_manifest(folder, **facts, is_early=self.saves_early, arguments=self._arguments())
+            delete_old_checkpoints(folder.parent, self.limit, state.best_model_checkpoint)
+        self.saved_step, self.saves_early = state.global_step, False
 
-    def _is_best_early(self, trial) -> bool:
-        """Return whether the best update has, or now gets, an early checkpoint."""
-        step = self.state.best_global_step
-        if step == self.state.global_step:
-            return self.saves_early
-        return step is not None and is_early(self._checkpoint_folder(trial, step))
+    def _folder(self) -> Path:
+        step = self.trainer.state.global_step
+        return Path(require_output_dir(self.trainer.args), f"{PREFIX_CHECKPOINT_DIR}-{step}")
 
-    def _save_checkpoint(self, model, trial):
-        step, best_before = self.state.global_step, self.state.best_model_checkpoint
-        folder, is_best_early = self._checkpoint_folder(trial, step), self._is_best_early(trial)
-        if self.args.should_save:
-            (folder / MANIFEST).unlink(missing_ok=True)
-        try:
-            super()._save_checkpoint(model, trial)
-            if is_best_early:  # a run that is not stopped would not have it
-                self.state.best_model_checkpoint = best_before
-                if self.args.should_save:
-                    self.state.save_to_json(str(folder / TRAINER_STATE_NAME))
-            self.accelerator.wait_for_everyone()  # each process has written its part
-            if self.args.should_save:
-                facts: dict[str, Any] = self.batch_facts() | self._argument_facts() | self._best_facts()
-                facts |= {"step": step, "num_processes": self.args.world_size, "is_early": self.saves_early}
-                write_manifest(folder, **facts)
-            if self.args.save_on_each_node:  # no machine deletes old checkpoints before all have the new one
-                self.accelerator.wait_for_everyone()
-        except Exception:
-            if self.args.should_save:
-                shutil.rmtree(folder, ignore_errors=True)  # half a checkpoint only takes space
-            raise
-        self.saved_step = step
-        if self.args.should_save:
-            delete_old_checkpoints(folder.parent, self.save_total_limit, self.state.best_model_checkpoint)
-
-    def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
-        """As stock, but with `save_on_each_node`, each machine gets the weights too.
-
-        transformers 5 leaves them out on all machines but the first.
-        """
-        if not self.args.save_on_each_node:
-            super()._save(output_dir, state_dict)
-            return
-        model: Any = self.accelerator.unwrap_model(self.model, keep_torch_compile=False)
-        model.should_save_on_this_rank = lambda is_main_process: is_main_process
-        try:
-            super()._save(output_dir, state_dict)
-        finally:
-            del model.should_save_on_this_rank
-
-    def _save_rng_state(self, output_dir: str) -> None:
-        """As stock, but the processes that save write all processes' states (see `write_files_of_all`)."""
-        if self.args.world_size == 1:
-            super()._save_rng_state(output_dir)
-            return
-        name = f"rng_state_{self.args.process_index}.pth"
-        with tempfile.TemporaryDirectory() as folder:
-            super()._save_rng_state(folder)
-            write_files_of_all(self.args, output_dir, name, Path(folder, name).read_bytes())
-
-    def batch_facts(self) -> dict[str, int | str | None]:
-        """Return what determines the rows of an update. A checkpoint's manifest keeps it, to compare on resuming.
+    def facts(self) -> dict[str, Any]:
+        """Return what must not change in a run. Manifests keep it.
 
         Returns:
-            `rows_per_update`: rows of all processes together; None where batches are counted in tokens.
-            `train_rows`: rows of the training set; None if unknown.
-            `train_data_sha256`: see `hash_rows`; of a stream, of its first rows.
+            The trainer's `batch_facts()`, if it has that method, else those of the stock trainer; `optim`; and in a
+            run that keeps the best checkpoint, what it is chosen by.
         """
-        rows = self.args.train_batch_size * self.args.gradient_accumulation_steps * self.args.world_size
-        num_rows = len(self.train_dataset) if isinstance(self.train_dataset, Sized) else None
-        return {"rows_per_update": rows, "train_rows": num_rows, "train_data_sha256": hash_rows(self.train_dataset)}
+        args, trainer = self.trainer.args, self.trainer
+        facts = getattr(trainer, "batch_facts", lambda: row_facts(trainer))()
+        facts |= {"optim": OptimizerNames(args.optim).value}
+        if args.metric_for_best_model is not None:
+            facts |= {"metric_for_best_model": args.metric_for_best_model, "greater_is_better": args.greater_is_better}
+            facts |= {"eval_data_sha256": hash_rows(trainer.eval_dataset)}
+        return facts
 
-    def _argument_facts(self) -> dict[str, int | float | str | None]:
-        known = [name for name in NOTED_ARGUMENTS if hasattr(self.args, name)]
-        return {name: getattr(value := getattr(self.args, name), "value", value) for name in known}
-
-    def _best_facts(self) -> dict[str, str | bool | None]:
-        """Return what the best evaluation so far was chosen by."""
-        return {
-            "metric_for_best_model": self.args.metric_for_best_model,
-            "greater_is_better": self.args.greater_is_better,
-            "eval_data_sha256": hash_rows(self.eval_dataset),
-        }
+    def _arguments(self) -> dict[str, Any]:
+        """The training arguments, and the trainer's own, as JSON gives them back."""
+        own = getattr(self.trainer, "own_arguments", dict)()
+        arguments = {"num_processes": self.trainer.args.world_size, **self.trainer.args.to_dict(), **own}
+        arguments = {name: value for name, value in arguments.items() if name not in UNCOMPARED_ARGUMENTS}
+        return json.loads(json.dumps(arguments, default=str))
 
     def check_same_run(self, checkpoint: str | Path) -> None:
         """Compare this run with the one that the checkpoint comes from.
 
-        The number of processes and the rows per update are compared by `choose_checkpoint`, before the data are read.
-        Another seed or schedule, which the user may want, causes a warning.
+        Other training arguments, which the user may want, are named in a warning.
 
         Raises:
-            UserError: the model's config, the training data or the size of the batches differ; or, in a run that
-                keeps the best checkpoint, the validation data or the metric. With `ignore_data_skip`, training data
-                and batches are not compared.
+            UserError: the model's config, the training data, the batches, the optimiser, FSDP's form of checkpoints,
+                or what the best checkpoint is chosen by differ. With `ignore_data_skip`, only the model and FSDP's
+                form are compared.
         """
-        check_same_config(self.model, checkpoint)
-        saved = saved_facts(checkpoint)
-        if saved.get("rows_per_update") is not None:  # older manifests do not name the other budget
+        args, saved = self.trainer.args, saved_facts(checkpoint)
+        model: Any = self.trainer.model
+        check_same_config(model, checkpoint)
+        facts = {} if args.ignore_data_skip else self.facts()
+        forms = saved_state_dict_type(checkpoint), current_state_dict_type(self.trainer.accelerator)
+        if saved.get("rows_per_update") is not None:  # without a budget of tokens
             saved = {"tokens_per_update": None} | saved
-        for name, now in self.batch_facts().items():
-            if name == "rows_per_update" or saved.get(name, now) == now or self.args.ignore_data_skip:
-                continue
-            difference = f"`{name}` {saved[name]}, and this run has {now}"
-            if name == "train_data_sha256":
-                difference = "other training data, or with another preparation of the data"
-            raise UserError(
-                f"{checkpoint} was saved with {difference}: it would go on at other rows. Resume with the data and "
-                "options that the run was begun with; or start a new run with `--model_name_or_path` and the path of "
-                "the checkpoint."
-            )
-        for name, now in self._argument_facts().items():
-            before = saved.get(name, now)
-            if before != now and (name != "ema_decay" or before is not None):  # refused when the average is loaded
-                logger.warning(
-                    f"{checkpoint} was saved with `{name}` {before}, and this run has {now}. {NOTED_ARGUMENTS[name]}"
-                )
-        if None in (self.args.metric_for_best_model, saved.get("metric_for_best_model")):
-            return  # the best evaluation is not chosen
-        for name, now in self._best_facts().items():
-            before = saved.get(name)
-            if before == now or None in (before, now):  # None: unknown
-                continue
-            difference = f"`{name}` {before}, and this run has {now}"
-            if name == "eval_data_sha256":
-                difference = "other validation data, or with another preparation of the data"
-            raise UserError(
-                f"{checkpoint} was saved with {difference}: the best evaluation so far cannot be compared with those "
-                "to come. Resume with the data and options that the run was begun with."
-            )
+        for name, before, now in [
+            *((name, saved.get(name, now), now) for name, now in facts.items()),
+            ("fsdp_state_dict_type", *forms),
+        ]:
+            if before != now and not (name in BEST_FACTS and None in (before, now)):
+                difference = f"`{name}` {before}, and this run has {now}"
+                if name.endswith("_sha256"):
+                    kind = "training" if name.startswith("train") else "validation"
+                    difference = f"other {kind} data, or with another preparation of the data"
+                raise UserError(f"{checkpoint} was saved with {difference}. {ADVICE}")
+        earlier: dict[str, Any] = saved.get("arguments") or {}
+        arguments = self._arguments()
+        changed = [name for name, now in arguments.items() if earlier.get(name, now) != now]
+        if changed:
+            changes = ", ".join(f"`{name}` {earlier[name]} (now {arguments[name]})" for name in changed)
+            logger.warning(f"{checkpoint} was saved with other arguments: {changes}. The run may end otherwise.")
+
+
+def row_facts(trainer: Trainer) -> dict[str, int | str | None]:
+    """Return what determines the rows of an update.
+
+    Returns:
+        `rows_per_update`: rows of all processes together.
+        `train_rows`: rows of the training set; None if unknown.
+        `train_data_sha256`: see `hash_rows`.
+    """
+    args, dataset = trainer.args, trainer.train_dataset
+    rows = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
+    num_rows = len(dataset) if isinstance(dataset, Sized) else None
+    return {"rows_per_update": rows, "train_rows": num_rows, "train_data_sha256": hash_rows(dataset)}
 
 
 def hash_rows(dataset) -> str | None:
@@ -385,11 +252,48 @@ def hash_rows(dataset) -> str | None:
     return _HASHES[dataset]
 
 
-def show_sampler(dataloader: DataLoader) -> DataLoader:
-    """Put the sampler where accelerate looks for it to set the epoch, also after batches were skipped.
+def check_same_weights(model: PreTrainedModel, checkpoint: str) -> None:
+    """Raise UserError where the checkpoint holds other weights, or other shapes, than `model` has.
 
-    On several processes, accelerate's `BatchSamplerShard` hides the sampler, and does not pass `set_epoch` on.
+    Trainer would load the weights that fit, and leave the others at their random start.
     """
-    if isinstance(dataloader.batch_sampler, BatchSamplerShard):
-        dataloader.batch_sampler.sampler = dataloader.batch_sampler.batch_sampler.sampler
-    return dataloader
+    weights = Path(checkpoint, "model.safetensors")
+    if has_shards(checkpoint):
+        saved = shapes_of_shards(checkpoint)
+    elif weights.is_file():
+        with safe_open(weights, framework="pt") as file:
+            saved = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+    else:  # in several files: Trainer's loader compares by itself
+        return
+    shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    tied = set(model.all_tied_weights_keys) | set(model.all_tied_weights_keys.values())
+    different = [name for name, shape in saved.items() if shapes.get(name) != shape]
+    different += [name for name in shapes if name not in saved and name not in tied]
+    if different:
+        name = different[0]
+        raise UserError(
+            f"{checkpoint} holds the weights of another model: {name} is {saved.get(name, 'missing')} there and "
+            f"{shapes.get(name, 'missing')} here. Resume with the recipe and `config_overrides` of the run's start."
+        )
+
+
+def check_same_config(model: PreTrainedModel, checkpoint: str | Path) -> None:
+    """Raise UserError where the checkpoint's config is not the model's, though its weights may fit.
+
+    Another number of heads or dropout, for example, makes another model of the same weights. Another dtype is logged.
+    """
+    config, path = model.config, Path(checkpoint, "config.json")
+    if not path.is_file():  # an adapter's checkpoint
+        return
+    saved = json.loads(path.read_text(encoding="utf-8"))
+    if saved.get("model_type") == config.model_type:
+        saved = json.loads(type(config).from_dict(saved).to_json_string(use_diff=False))
+    now = json.loads(config.to_json_string(use_diff=False))
+    dtype = str(model.dtype).removeprefix("torch.")
+    if saved.get("dtype") not in (None, dtype):
+        logger.warning(f"{checkpoint} was saved in {saved['dtype']}, and this run goes on in {dtype}.")
+    names = sorted((saved.keys() | now.keys()) - UNCOMPARED_FIELDS)
+    different = [name for name in names if saved.get(name) != now.get(name)][:4]
+    if different:
+        before, after = (", ".join(f"`{name}` {c.get(name)!r}" for name in different) for c in (saved, now))
+        raise UserError(f"{checkpoint} was saved with {before} in the model's config; this run has {after}. {ADVICE}")

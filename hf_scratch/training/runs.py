@@ -18,10 +18,9 @@ from tqdm.auto import tqdm
 from transformers import TrainingArguments
 
 from ..errors import UserError, command_words
-from .checkpoint_choice import choose_checkpoint
-from .checkpoints import OPTIMIZER_PREFIXES, whole_checkpoints
-from .machines import check_folders, on_main_process, on_saving_processes
-from .training_arguments import require_output_dir
+from ..folders import require_output_dir
+from .checkpoints import OPTIMIZER_PREFIXES, choose_checkpoint, whole_checkpoints
+from .machines import check_shared_folder, on_main_process
 
 logger = logging.getLogger(__name__)
 
@@ -38,9 +37,8 @@ class Terminated(SystemExit):
 def open_run(args: TrainingArguments) -> Generator[str | None]:
     """Lock `args.output_dir` for this run, and give all processes the checkpoint to resume from.
 
-    A file lock holds the folder; the system releases it however the process ends. The first process holds it; with
-    `save_on_each_node`, the first process of each machine holds its own machine's folder. A folder that the run
-    created is removed again if nothing was written into it.
+    The first process holds a file lock in the folder; the system releases it however the process ends. A folder that
+    the run created is removed again if nothing was written into it.
 
     A run that a launcher restarts, or with `resume_from_checkpoint` "auto", waits up to two minutes for the lock.
 
@@ -48,18 +46,15 @@ def open_run(args: TrainingArguments) -> Generator[str | None]:
         The checkpoint's folder, or None for a new run.
 
     Raises:
-        UserError: another run holds the folder; the machines' folders do not fit `save_on_each_node` (see
-            `check_folders`); `args.resume_from_checkpoint` does not fit what is in it (see `choose_checkpoint`), or
-            holds code; or the disk became full during the run.
+        UserError: another run holds the folder; not all processes see it; `args.resume_from_checkpoint` does not fit
+            what is in it (see `choose_checkpoint`), or holds code; or the disk became full during the run.
         SystemExit: 143 after SIGTERM, 130 after Ctrl-C. The command that resumes the run is printed.
     """
     output_dir = require_output_dir(args)
     with ExitStack() as stack:
         stack.enter_context(_exit_on_sigterm())
         on_main_process(lambda: _claim(args, stack))
-        check_folders(args)
-        if args.save_on_each_node:
-            on_saving_processes(args, lambda: None if PartialState().is_main_process else _claim(args, stack))
+        check_shared_folder(output_dir)
         checkpoint = choose_checkpoint(args)
         try:
             yield checkpoint
@@ -83,51 +78,46 @@ def open_run(args: TrainingArguments) -> Generator[str | None]:
 
 
 def _claim(args: TrainingArguments, stack: ExitStack) -> None:
+    """Hold the folder until the stack is closed.
+
+    A run that nobody watches waits for the lock. What is left of a killed run may still hold it when its launcher
+    starts it again: the killed process's own children, or a dead machine's lock on a network file system.
+    """
     output_dir = require_output_dir(args)
     is_new = not os.path.isdir(output_dir)
     lock = FileLock(os.path.join(output_dir, LOCK))
+    is_restarted = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)) > 0
+    waits = is_restarted or str(args.resume_from_checkpoint).lower() == "auto"
     try:
         try:
-            os.makedirs(output_dir, exist_ok=True)
-            _acquire(lock, args)
+            _acquire(lock, output_dir, waits)
         except (FileExistsError, FileNotFoundError):  # another run has just removed the folder, which was empty
-            os.makedirs(output_dir, exist_ok=True)
-            _acquire(lock, args)
-        if is_new:
-            stack.callback(_remove_if_empty, output_dir)
+            _acquire(lock, output_dir, waits)
     except Timeout:
         raise UserError(
             f"`output_dir` ({output_dir}) is in use by another run. Wait for its end, or choose another folder."
         ) from None
+    if is_new:
+        stack.callback(_remove, output_dir)
     stack.callback(lock.release)
-    stack.callback(_remove_lock, lock.lock_file)  # while it is still held
+    stack.callback(_remove, lock.lock_file)  # while it is still held
 
 
-def _acquire(lock: BaseFileLock, args: TrainingArguments) -> None:
-    """Acquire the lock. A run that nobody watches waits for `SECONDS_FOR_LOCK`; others fail at once.
-
-    What is left of a killed run may still hold the lock when its launcher starts it again: the killed process's own
-    children, or a dead machine's lock on a network file system.
-    """
-    is_restarted = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)) > 0
-    if not is_restarted and str(args.resume_from_checkpoint).lower() != "auto":
-        lock.acquire(timeout=0)
-        return
+def _acquire(lock: BaseFileLock, output_dir: str, waits: bool) -> None:
+    os.makedirs(output_dir, exist_ok=True)
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        logger.warning(f"{args.output_dir} is still in use. Waiting for at most {SECONDS_FOR_LOCK:.0f} seconds.")
+        if not waits:
+            raise
+        logger.warning(f"{output_dir} is still in use. Waiting for at most {SECONDS_FOR_LOCK:.0f} seconds.")
         lock.acquire(timeout=SECONDS_FOR_LOCK, poll_interval=0.2)
 
 
-def _remove_lock(file: str) -> None:
-    with suppress(FileNotFoundError):  # a user may have removed it as stale
-        os.remove(file)
-
-
-def _remove_if_empty(folder: str) -> None:
+def _remove(path: str) -> None:
+    """Remove a file or an empty folder, if it is there."""
     with suppress(OSError):
-        os.rmdir(folder)
+        (os.rmdir if os.path.isdir(path) else os.remove)(path)
 
 
 @contextmanager

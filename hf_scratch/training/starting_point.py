@@ -11,8 +11,8 @@ from ..data.texts import end_id
 from ..errors import UserError, describe
 from ..loading import check_fits, load_checkpoint, load_tokenizer
 from ..tokenization import target_size
-from .arguments import ModelArguments
-from .checkpoints import check_same_weights
+from .resuming import check_same_weights
+from .script_arguments import ModelArguments
 
 
 def choose_model(
@@ -89,34 +89,21 @@ def load_teachers(
             own = load_tokenizer(path, cache_dir=model_args.cache_dir)
         except (UserError, OSError) as error:
             raise UserError(f"`teacher_models`: {describe(error)}") from error
-        if (teaches := getattr(teacher.config, "is_causal", True)) != getattr(model.config, "is_causal", True):
-            raise ValueError(
-                f"`teacher_models`: {path} has `is_causal` {teaches}, and the model that learns has not: one of them "
-                "sees later tokens, and the other does not. Choose another teacher."
-            )
-        starts = [getattr(each.config, "decoder_start_token_id", None) for each in (teacher, model)]
-        if starts[0] != starts[1]:
-            raise ValueError(
-                f"`teacher_models`: {path} begins with token {starts[0]} (`decoder_start_token_id`), and the model "
-                f"that learns with {starts[1]}. Choose another teacher."
-            )
-        if _vocabularies(own) != _vocabularies(tokenizer):
-            raise ValueError(
-                f"`teacher_models`: {path} has another vocabulary than this training. Set `tokenizer_name` to the "
-                "teacher's tokenizer; all teachers must have the same."
-            )
+        problem = None
+        for field, default in (("is_causal", True), ("decoder_start_token_id", None)):
+            theirs, ours = (getattr(each.config, field, default) for each in (teacher, model))
+            if theirs != ours:
+                problem = f"has `{field}` {theirs}, and the model that learns has {ours}"
         sizes = [each.get_output_embeddings().weight.shape[0] for each in (teacher, model)]
-        if sizes[0] != sizes[1]:
-            raise ValueError(
-                f"`teacher_models`: the head of {path} has {sizes[0]} tokens, and that of the model that learns "
-                f"{sizes[1]}. Choose another teacher, or resize its embeddings to the tokenizer's size."
-            )
         positions = getattr(teacher.config, "max_position_embeddings", None)
-        if positions is not None and positions < longest:
-            raise ValueError(
-                f"`teacher_models`: {path} has {positions} positions (`max_position_embeddings`), but rows may have "
-                f"{longest} tokens. Choose another teacher, or shorter rows."
-            )
+        if _vocabularies(own) != _vocabularies(tokenizer):
+            problem = "has another vocabulary than this training (set `tokenizer_name` to its tokenizer)"
+        elif sizes[0] != sizes[1]:
+            problem = f"has a head of {sizes[0]} tokens, and the model that learns one of {sizes[1]}"
+        elif positions is not None and positions < longest:
+            problem = f"has {positions} positions (`max_position_embeddings`), but rows may have {longest} tokens"
+        if problem is not None:
+            raise ValueError(f"`teacher_models`: {path} {problem}. Choose another teacher.")
         teachers.append(teacher)
     return teachers
 

@@ -3,6 +3,7 @@
 
 import copy
 import math
+import os
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -10,8 +11,10 @@ from typing import Any
 import datasets
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, RandomSampler
+from accelerate.data_loader import prepare_data_loader
+from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
 from transformers import PreTrainedModel, Seq2SeqTrainer, Trainer
+from transformers.trainer import TRAINING_ARGS_NAME
 from transformers.trainer_pt_utils import LengthGroupedSampler
 from transformers.trainer_utils import seed_worker
 
@@ -22,34 +25,45 @@ from ..data.sampling import (
     SeededSampler,
     TokenBudgetBatchSampler,
     UpdateBatchSampler,
+    check_longest,
 )
-from ..folders import public_name
+from ..data.streaming import RowStream, StreamCollator
+from ..errors import USERS_ERRORS, UserError, describe
+from ..folders import public_name, require_output_dir
 from ..models.loss import Teacher
 from ..models.modeling_scratch_gpt import ScratchGPTForCausalLM
 from ..models.modeling_scratch_transformer import ScratchTransformerForConditionalGeneration
-from .callbacks import TrainingTime
+from .callbacks import StopOnSignal, TrainingTime
+from .fsdp import fsdp_plugin, gather_weights, prepare_fsdp, start_sharding
 from .moving_average import MovingAverage
-from .resuming import show_sampler
-from .sharding import ShardedTrainerMixin
-from .streaming import StreamingTrainerMixin
+from .resuming import CheckpointKeeper, row_facts
+from .stream_position import StreamPosition
 from .training_arguments import data_seed
 
+SETUP_ERRORS = (*USERS_ERRORS, TypeError, ArithmeticError)  # of options that only the start of a training reads
 
-class ScratchTrainerMixin(StreamingTrainerMixin, ShardedTrainerMixin):
+
+class ScratchTrainerMixin(Trainer):
     """What both of our trainers add to transformers' trainers.
 
-    - With `ema_decay`, `moving_average` follows the weights, and `evaluate_and_select_weights` may choose it.
     - A training step computes no logits (`skip_logits`), smooths labels in the model, and adds R-Drop if
       `r_drop_alpha` is above 0. With `teacher_models`, part of the loss is the cross-entropy with their predictions.
       All three need a model of ours: others would ignore them, so they are refused.
     - An update sees the same rows on any number of processes, also at the end of an epoch, where stock trainers fill
       up the processes' last batches with other rows. `train_sampling_strategy="batch_rebalance"`, `dispatch_batches`,
       `split_batches` and iterable datasets other than a `RowStream` are stock.
-    - An evaluation reports the cross-entropy without label smoothing. Stock trainers smooth the evaluation labels too.
-      It computes no logits either, unless they are what it predicts. On several processes its loss is that of one.
+    - A run that is killed or stopped and resumed ends as one that was not (see `CheckpointKeeper`). That does not hold
+      with `dataloader_persistent_workers`, with `dispatch_batches` on several processes, nor for an `IterableDataset`
+      after its first pass.
+    - With `ema_decay`, `moving_average` follows the weights, and `evaluate_and_select_weights` may choose it.
+    - An evaluation reports the cross-entropy without label smoothing, over all rows in their order. It computes no
+      logits either, unless they are what it predicts. On several processes its loss is that of one.
     - The saved config and generation config are the model's own. Stock trainers write `use_cache: false` into the
       config, and Seq2SeqTrainer's evaluation fills in every default of the generation config.
+    - Under FSDP2, a checkpoint of shards has the config and the tokenizer too, and `save_model` writes a whole model.
     """
+
+    model: Any
 
     def __init__(
         self,
@@ -69,6 +83,7 @@ class ScratchTrainerMixin(StreamingTrainerMixin, ShardedTrainerMixin):
         super().__init__(*args, **kwargs)
         if use_cache is not None:
             self.model.config.use_cache = use_cache
+        prepare_fsdp(self.accelerator)
         self.r_drop_alpha = r_drop_alpha
         self.distillation_alpha = distillation_alpha if teacher_models else 0.0
         self.teacher_models = [teacher.to(self.args.device).eval().requires_grad_(False) for teacher in teacher_models]
@@ -84,29 +99,52 @@ class ScratchTrainerMixin(StreamingTrainerMixin, ShardedTrainerMixin):
                 f"`{ignored[0]}` is set, but {type(self.model).__name__} is no model of hf_scratch and would ignore "
                 "it. Leave it out, or train a ScratchTransformerForConditionalGeneration or ScratchGPTForCausalLM."
             )
-        self.add_callback(TrainingTime())
         self.moving_average = None if ema_decay is None else MovingAverage(ema_decay)
-        if self.moving_average is not None:
-            self.add_callback(self.moving_average)
+        rows = self.train_dataset
+        self.stream_position = StreamPosition(rows, self.args) if isinstance(rows, RowStream) else None
+        parts = [part for part in (self.moving_average, self.stream_position) if part is not None]
+        self.checkpoints = CheckpointKeeper(self, parts)
+        for callback in (TrainingTime(), *parts):
+            self.add_callback(callback)
 
-    def _argument_facts(self) -> dict[str, int | float | str | None]:
-        own: dict[str, float | None] = {
+    def train(self, resume_from_checkpoint=None, *args, **kwargs):
+        """As stock, with the checks of `CheckpointKeeper.open`.
+
+        Raises:
+            UserError: see there; or an option does not let the training begin.
+        """
+        checkpoint = self.checkpoints.open(resume_from_checkpoint)
+        ignore_data_skip = self.args.ignore_data_skip
+        self.args.ignore_data_skip |= self.stream_position is not None  # a stream goes on at its position
+        try:
+            return super().train(checkpoint, *args, **kwargs)
+        except Exception as error:
+            if not self.checkpoints.has_begun and isinstance(error, SETUP_ERRORS):
+                raise UserError(f"The training cannot begin: {describe(error)}") from error
+            self.checkpoints.remove_unfinished()
+            raise
+        finally:
+            self.args.ignore_data_skip = ignore_data_skip
+            self.checkpoints.close()
+            for callback in self.callback_handler.callbacks:
+                if isinstance(callback, StopOnSignal):
+                    callback.give_signals_back()  # Trainer calls no callback after an error
+
+    def own_arguments(self) -> dict[str, float | str | None]:
+        """Return the arguments that stock trainers lack. Manifests keep them."""
+        teachers = [public_name(teacher.name_or_path) for teacher in self.teacher_models]
+        return {
             "r_drop_alpha": self.r_drop_alpha,
             "distillation_alpha": self.distillation_alpha,
+            "teacher_models": " ".join(teachers) or None,
+            "ema_decay": None if self.moving_average is None else self.moving_average.decay,
         }
-        own["ema_decay"] = None if self.moving_average is None else self.moving_average.decay
-        teachers = [public_name(teacher.name_or_path) for teacher in self.teacher_models]
-        return {**super()._argument_facts(), **own, "teacher_models": " ".join(teachers) or None}
 
-    def _save_rng_state(self, output_dir: str) -> None:
-        super()._save_rng_state(output_dir)
-        if self.moving_average is not None and self.args.should_save:
-            self.moving_average.save(output_dir)
+    def batch_facts(self) -> dict[str, int | str | None]:
+        """Return what determines the rows of an update (see `row_facts` and `StreamPosition.facts`)."""
+        return row_facts(self) | (self.stream_position.facts() if self.stream_position is not None else {})
 
-    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        super()._load_optimizer_and_scheduler(checkpoint)
-        if self.moving_average is not None and checkpoint is not None:
-            self.moving_average.load(checkpoint, self.args.device)
+    # ---- the loss ----
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         inputs = {**inputs, "use_cache": False}  # with a cache, packed texts would see each other
@@ -139,6 +177,8 @@ class ScratchTrainerMixin(StreamingTrainerMixin, ShardedTrainerMixin):
                     teachers.append(Teacher(teacher(**inputs, return_dict=True).logits, torch.nn.Identity()))
         return teachers
 
+    # ---- the training rows ----
+
     def make_batch_sampler(self) -> UpdateBatchSampler | None:
         """Make the sampler of the training set, or None where Trainer's own is used.
 
@@ -148,14 +188,16 @@ class ScratchTrainerMixin(StreamingTrainerMixin, ShardedTrainerMixin):
         args, config = self.args, self.accelerator.dataloader_config
         rows: Any = self.train_dataset
         is_stock = config.dispatch_batches or config.split_batches or not hasattr(rows, "__len__")
-        if is_stock or args.train_sampling_strategy == "batch_rebalance":
+        is_split = self.get_tp_size() * self.get_cp_size() * self.get_sp_size() > 1  # processes share rows
+        if is_stock or is_split or args.train_sampling_strategy == "batch_rebalance":
             return None
         parts = args.gradient_accumulation_steps * args.world_size
         rows_per_update = self._train_batch_size * parts
-        order: Any = self._get_train_sampler()
         if args.train_sampling_strategy == "group_by_length":  # Trainer's groups depend on the number of processes
-            order = LengthGroupedSampler(rows_per_update, lengths=self.row_lengths().tolist())
-        if isinstance(order, LengthGroupedSampler | RandomSampler):
+            order: Any = LengthGroupedSampler(rows_per_update, lengths=self.row_lengths().tolist())
+        else:
+            order = (SequentialSampler if args.train_sampling_strategy == "sequential" else RandomSampler)(rows)
+        if not isinstance(order, SequentialSampler):
             order = SeededSampler(order, data_seed(args))
         sampler = RowBatchSampler(order, rows_per_update, parts, args.dataloader_drop_last)
         if not len(sampler):
@@ -176,22 +218,29 @@ class ScratchTrainerMixin(StreamingTrainerMixin, ShardedTrainerMixin):
         return np.array([len(ids) for ids in rows["input_ids"]])
 
     def get_train_dataloader(self) -> DataLoader:
-        """As stock, with the batches of `make_batch_sampler`."""
-        batch_sampler = self.make_batch_sampler()
-        if batch_sampler is None:
-            return super().get_train_dataloader()
+        """As stock, with the batches of `make_batch_sampler`, or this process's part of a stream."""
         args, rows = self.args, self.train_dataset
+        options: dict[str, Any] = {}
         collator: Any = copy.copy(self.data_collator)  # an evaluation's has no epoch
-        batch_sampler.collator = collator
-        if isinstance(rows, datasets.Dataset):
-            rows = self._remove_unused_columns(rows, description="training")
+        if isinstance(rows, RowStream):
+            rows.assign_shard(args.process_index, args.world_size, data_seed(args))
+            collator = StreamCollator(self._get_collator_with_removed_columns(collator, description="training"))
+            # a generator of its own: it would draw a global random number, which a resumed run has drawn before
+            size = 1 if rows.max_tokens is not None else self._train_batch_size
+            options |= {"batch_size": size, "generator": torch.Generator()}
         else:
+            sampler = self.make_batch_sampler()
+            if sampler is None:
+                return super().get_train_dataloader()
+            sampler.collator = collator
+            sampler.process_index, sampler.num_processes = args.process_index, args.world_size
+            options["batch_sampler"] = sampler
             collator = self._get_collator_with_removed_columns(collator, description="training")
+            collator = EmptyPartCollator(collator, rows)
         dataset: Any = rows  # torch reads a `datasets.Dataset` as its own
         dataloader = DataLoader(
             dataset,
-            batch_sampler=batch_sampler,
-            collate_fn=EmptyPartCollator(collator, dataset),
+            collate_fn=collator,
             num_workers=args.dataloader_num_workers,
             pin_memory=args.dataloader_pin_memory,
             persistent_workers=args.dataloader_persistent_workers,
@@ -199,14 +248,54 @@ class ScratchTrainerMixin(StreamingTrainerMixin, ShardedTrainerMixin):
             prefetch_factor=args.dataloader_prefetch_factor,
             in_order=args.dataloader_in_order,
             worker_init_fn=partial(seed_worker, num_workers=args.dataloader_num_workers, rank=args.process_index),
+            **options,
         )
-        # accelerate cannot even out batches of different sizes; their number is a multiple of the processes'
-        dataloader_config = self.accelerator.dataloader_config
-        even_batches, dataloader_config.even_batches = dataloader_config.even_batches, False
+        # one process, as seen from here: accelerate would share the batches among the processes once more
+        return prepare_data_loader(
+            dataloader,
+            self.accelerator.device,
+            num_processes=1,
+            process_index=0,
+            put_on_device=True,
+            dispatch_batches=False,
+            non_blocking=self.accelerator.non_blocking,
+        )
+
+    def get_batch_samples(self, epoch_iterator, num_batches, device):
+        """As stock, and note the position in a stream. A resumed run that is over gets no more batches."""
+        if self.checkpoints.is_over():
+            self.control.should_training_stop = True
+            return [], None
+        if self.stream_position is None:
+            return super().get_batch_samples(epoch_iterator, num_batches, device)
         try:
-            return show_sampler(self.accelerator.prepare(dataloader))
+            batches, num_items = super().get_batch_samples(epoch_iterator, num_batches, device)
+        except UserError as error:  # to a worker's error, torch adds the worker's trace
+            raise UserError(str(error).strip().rpartition(f"{UserError.__name__}: ")[2]) from error
+        self.stream_position.note(batches)
+        return batches, num_items
+
+    # ---- evaluation ----
+
+    def get_eval_dataloader(self, *args_, **kwargs) -> DataLoader:
+        """As stock, but with all rows, and in their order where they are compared with references."""
+        args = self.args
+        before = args.dataloader_drop_last, args.train_sampling_strategy
+        args.dataloader_drop_last = False
+        if self.compute_metrics is not None:
+            args.train_sampling_strategy = "random"  # which Trainer evaluates in order
+        try:
+            return super().get_eval_dataloader(*args_, **kwargs)
         finally:
-            dataloader_config.even_batches = even_batches  # evaluation needs it
+            args.dataloader_drop_last, args.train_sampling_strategy = before
+
+    def evaluation_loop(self, *args, **kwargs):
+        generation_config = copy.deepcopy(self.model.generation_config)
+        self.gather_function = self.accelerator.gather_for_metrics  # Seq2SeqTrainer's keeps rows that fill up a batch
+        try:
+            return super().evaluation_loop(*args, **kwargs)
+        finally:
+            self.model.generation_config = generation_config
 
     def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None, **generate_kwargs):
         inputs = self._hide_repeated_rows(inputs)
@@ -234,12 +323,32 @@ class ScratchTrainerMixin(StreamingTrainerMixin, ShardedTrainerMixin):
                 labels[name] = tensor.masked_fill(is_repeated[:, None], -100)
         return {**inputs, **labels}
 
-    def evaluation_loop(self, *args, **kwargs):
-        generation_config = copy.deepcopy(self.model.generation_config)
-        try:
-            return super().evaluation_loop(*args, **kwargs)
-        finally:
-            self.model.generation_config = generation_config
+    # ---- FSDP2 ----
+
+    def create_optimizer(self, *args, **kwargs) -> torch.optim.Optimizer:
+        """As stock. Under FSDP2, it shards shared weights first."""
+        start_sharding(self.model, self.accelerator)
+        return super().create_optimizer(*args, **kwargs)
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """As stock, and under FSDP2 the whole model, also where checkpoints have shards. All processes must call this.
+
+        Trainer calls it for a checkpoint's folder too. Where its weights are in shards, they are not saved here.
+        """
+        plugin = fsdp_plugin(self.accelerator)
+        if plugin is None:
+            super().save_model(output_dir, _internal_call)
+            return
+        is_in_shards = _internal_call and "SHARDED" in str(plugin.state_dict_type)
+        weights = {} if is_in_shards else gather_weights(self.model, self.accelerator)
+        if self.args.should_save:
+            folder = output_dir or require_output_dir(self.args)
+            self.model.save_pretrained(folder, state_dict=weights)
+            if self.processing_class is not None:
+                self.processing_class.save_pretrained(folder)
+            torch.save(self.args, os.path.join(folder, TRAINING_ARGS_NAME))
+        if self.args.push_to_hub and not _internal_call:
+            self.push_to_hub(commit_message="Model save", revision=self.args.hub_revision)
 
 
 class LanguageModelTrainer(ScratchTrainerMixin, Trainer):
@@ -265,13 +374,9 @@ class LanguageModelTrainer(ScratchTrainerMixin, Trainer):
         """Return the names of the parameters with weight decay."""
         if self.decay_all_parameters:
             return [name for name, _ in model.named_parameters()]
-        embeddings = set() if self.decay_embeddings else _embedding_names(model)
+        modules = [] if self.decay_embeddings else model.named_modules()
+        embeddings = {f"{name}.weight" for name, module in modules if isinstance(module, torch.nn.Embedding)}
         return [name for name in super().get_decay_parameter_names(model) if name not in embeddings]
-
-
-def _embedding_names(model: torch.nn.Module) -> set[str]:
-    modules = [name for name, module in model.named_modules() if isinstance(module, torch.nn.Embedding)]
-    return {f"{name}.weight" for name in modules}
 
 
 class TranslationTrainer(ScratchTrainerMixin, Seq2SeqTrainer):
@@ -298,35 +403,45 @@ class TranslationTrainer(ScratchTrainerMixin, Seq2SeqTrainer):
         **kwargs,
     ):
         self.max_tokens_per_update, self.max_tokens_per_batch = max_tokens_per_update, max_tokens_per_batch
-        self.batch_sampler = None
+        self.batch_sampler: TokenBudgetBatchSampler | None = None
         super().__init__(*args, **kwargs)
-        if max_tokens_per_update is None and max_tokens_per_batch is None:
+        if (max_tokens_per_update or max_tokens_per_batch) is None:
             return
-        if self.stream is not None:
-            self.share_tokens(self.stream, max_tokens_per_update, max_tokens_per_batch)
+        if isinstance(self.train_dataset, RowStream):
+            self._share_stream(self.train_dataset)
         else:
             self.batch_sampler = self._make_budget_sampler()
 
     def _make_budget_sampler(self) -> TokenBudgetBatchSampler:
         """Make the sampler, and set the steps of gradient accumulation."""
-        args, lengths, seed = self.args, self.row_lengths(), data_seed(self.args)
-        tokens, limit = self.max_tokens_per_update, self.max_tokens_per_batch
-        option = "max_tokens_per_batch" if tokens is None else "max_tokens_per_update"
-        for name, is_given in {
+        args, config, seed = self.args, self.accelerator.dataloader_config, data_seed(self.args)
+        for option, is_given in {
             f"train_sampling_strategy={args.train_sampling_strategy}": args.train_sampling_strategy != "random",
             "dataloader_drop_last": args.dataloader_drop_last,
-            "dispatch_batches of accelerator_config": self.accelerator.dataloader_config.dispatch_batches,
-            "split_batches of accelerator_config": self.accelerator.dataloader_config.split_batches,
+            "accelerator_config": config.dispatch_batches or config.split_batches,
         }.items():
             if is_given:
-                raise ValueError(f"`{option}` does not go together with `{name}`. Leave one of them out.")
+                raise ValueError(f"`{option}` does not go together with a budget of tokens. Leave one of them out.")
+        tokens, limit, lengths = self.max_tokens_per_update, self.max_tokens_per_batch, self.row_lengths()
         if tokens is None:
             parts = args.world_size * args.gradient_accumulation_steps
-            sampler = TokenBudgetBatchSampler(lengths, limit * parts, parts, limit, seed)
-        else:
-            sampler = TokenBudgetBatchSampler(lengths, tokens, seed=seed)
-            args.gradient_accumulation_steps = sampler.share(args.world_size, limit)
+            per_batch: Any = limit
+            return TokenBudgetBatchSampler(lengths, per_batch * parts, parts, limit, seed)
+        sampler = TokenBudgetBatchSampler(lengths, tokens, seed=seed)
+        args.gradient_accumulation_steps = sampler.share(args.world_size, limit)
         return sampler
+
+    def _share_stream(self, stream: RowStream) -> None:
+        """Batch a stream of pairs by tokens, and set the steps of gradient accumulation."""
+        args, option = self.args, "max_tokens_per_batch"
+        size: Any = self.max_tokens_per_batch
+        if self.max_tokens_per_update is not None:
+            option, share = "max_tokens_per_update", self.max_tokens_per_update / args.world_size
+            args.gradient_accumulation_steps = math.ceil(share / size) if size else 1
+            size = int(share / args.gradient_accumulation_steps)
+        pairs: Any = stream.encode
+        check_longest(max(pairs.max_source_length, pairs.max_target_length), size, option)
+        stream.max_tokens = size
 
     def make_batch_sampler(self) -> UpdateBatchSampler | None:
         """Make the sampler, by tokens if there is a budget of them."""
@@ -334,47 +449,20 @@ class TranslationTrainer(ScratchTrainerMixin, Seq2SeqTrainer):
 
     def set_initial_training_values(self, args, dataloader):
         """As stock, with the rows that a training by tokens sees, for `train_samples_per_second`."""
-        values = super().set_initial_training_values(args, dataloader)
-        if self.batch_sampler is None:
-            return values
-        epochs, updates_per_epoch, num_examples, _, *others, max_steps = values
-        return (
-            epochs,
-            updates_per_epoch,
-            num_examples,
-            num_examples * max_steps / updates_per_epoch,
-            *others,
-            max_steps,
-        )
-
-    def _get_eval_sampler(self, eval_dataset) -> None:
-        """Evaluate rows in their order, also with `train_sampling_strategy`: references come in this order."""
-
-    def evaluation_loop(self, *args, **kwargs):
-        if self.accelerator.num_processes > 1:
-            self.gather_function = self._gather_as_one_process
-        return super().evaluation_loop(*args, **kwargs)
-
-    def _gather_as_one_process(self, values: Any) -> Any:
-        """Gather losses (batch size) or predictions, and drop what one process would not have.
-
-        On one process, Seq2SeqTrainer counts a last batch as a full one in the loss, even if it is smaller.
-        """
-        state, is_loss = self.accelerator.gradient_state, torch.is_tensor(values) and values.dim() == 1
-        if not is_loss or not state.end_of_dataloader or state.remainder <= 0:
-            return self.accelerator.gather_for_metrics(values)
-        size = len(values)
-        return self.accelerator.gather(values)[: math.ceil(state.remainder / size) * size]
+        values: Any = super().set_initial_training_values(args, dataloader)
+        epochs, updates_per_epoch, num_examples, num_samples, *others, max_steps = values
+        if self.batch_sampler is not None:
+            num_samples = num_examples * max_steps / updates_per_epoch
+        return (epochs, updates_per_epoch, num_examples, num_samples, *others, max_steps)
 
     def batch_facts(self) -> dict[str, int | str | None]:
-        """As ResumableTrainerMixin's, with the budgets of tokens, which are None where batches are counted in rows."""
-        facts = super().batch_facts()
-        per_batch = self.max_tokens_per_batch if self.max_tokens_per_update is None else None
+        """As the mixin's, with the budgets of tokens, which are None where batches are counted in rows."""
+        facts, rows = super().batch_facts(), self.train_dataset
         if self.batch_sampler is not None:
-            tokens = {"tokens_per_update": self.batch_sampler.max_tokens, "tokens_per_batch": per_batch}
-        elif self.stream is not None and self.stream.max_tokens is not None:
-            steps = self.args.world_size * self.args.gradient_accumulation_steps
-            tokens = {"tokens_per_update": self.stream.max_tokens * steps, "tokens_per_batch": per_batch}
+            tokens = self.batch_sampler.max_tokens
+        elif isinstance(rows, RowStream) and rows.max_tokens is not None:
+            tokens = rows.max_tokens * self.args.world_size * self.args.gradient_accumulation_steps
         else:
             return facts | {"tokens_per_update": None}
-        return facts | tokens | {"rows_per_update": None}
+        per_batch = self.max_tokens_per_batch if self.max_tokens_per_update is None else None
+        return facts | {"rows_per_update": None, "tokens_per_update": tokens, "tokens_per_batch": per_batch}

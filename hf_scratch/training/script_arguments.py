@@ -2,7 +2,6 @@
 """The training scripts' own arguments, and checks of values that several commands share."""
 
 import math
-import sys
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +11,6 @@ from ..data.embedded import describe_embedded
 from ..models.generation import MAX_LOG_LENGTH_FACTOR
 from ..tokenization import KINDS, target_size
 
-LONGEST_BLOCK = 2**20  # tokens; even the last row is padded to this length
 TASK_METADATA = {  # of the option `task` of an encoder-decoder's scripts
     "help": "What the pairs are; summaries are scored with ROUGE.",
     "choices": ["translation", "summarization"],
@@ -37,18 +35,23 @@ def check_at_least(arguments: Any, smallest: float, *names: str) -> None:
             raise ValueError(f"`{name}` must be {smallest} or more, got {value}.")
 
 
+def check_between(arguments: Any, *names: str) -> None:
+    """Raise ValueError for the first of these arguments that is not above 0 and below 1. None passes."""
+    for name in names:
+        value = getattr(arguments, name)
+        if value is not None and not 0 < value < 1:
+            raise ValueError(f"`{name}` must be above 0 and below 1, got {value}.")
+
+
 def check_length_penalty(arguments: Any, longest: int) -> None:
-    """Check that `length_penalty` keeps the scores of beams within float32.
+    """Raise ValueError unless `length_penalty` keeps the scores of `num_beams` beams within float32.
 
     Args:
-        arguments: have `length_penalty` and `num_beams`.
+        arguments: have both.
         longest: the longest output, in tokens.
-
-    Raises:
-        ValueError: it does not.
     """
     penalty = arguments.length_penalty
-    if arguments.num_beams > 1 and abs(penalty) * math.log(longest) > MAX_LOG_LENGTH_FACTOR:
+    if arguments.num_beams > 1 and not abs(penalty) * math.log(longest) <= MAX_LOG_LENGTH_FACTOR:
         raise ValueError(f"`length_penalty` is {penalty}, too large for {longest} tokens. Usual are 0.6 to 2.")
 
 
@@ -68,22 +71,15 @@ def check_masking_and_answers(arguments: Any, *not_of_encoders: str) -> None:
     Raises:
         ValueError: a value is wrong, or two options do not go together.
     """
-    probability, separator, column = arguments.mlm_probability, arguments.answer_after, arguments.prompt_column
-    if probability is not None and not 0 < probability < 1:
-        raise ValueError(f"`mlm_probability` must be between 0 and 1, got {probability}.")
+    check_between(arguments, "mlm_probability")
     names = ("prompt_column", "answer_after", *not_of_encoders)
     others = [name for name in names if getattr(arguments, name) not in (None, False)]
-    if probability is not None and others:
+    if arguments.mlm_probability is not None and others:
         raise ValueError(f"`mlm_probability` and `{others[0]}` do not go together. Leave one of them out.")
-    if separator == "":
+    if arguments.answer_after == "":
         raise ValueError("`answer_after` must not be empty.")
-    if separator is not None and column is not None:
+    if arguments.answer_after is not None and arguments.prompt_column is not None:
         raise ValueError("`answer_after` and `prompt_column` both say where answers begin. Give one of them.")
-
-
-def check_finite(arguments: Any, *names: str) -> None:
-    """Raise ValueError for the first of these arguments that is not a finite number. None passes."""
-    check_at_least(arguments, -sys.float_info.max, *names)
 
 
 @dataclass
@@ -132,8 +128,7 @@ class ModelArguments:
 
     def __post_init__(self):
         check_at_least(self, 1, "vocab_size", "min_frequency")
-        if not 0 < self.tokenizer_sample_mb < math.inf:
-            raise ValueError(f"`tokenizer_sample_mb` must be a finite number above 0, got {self.tokenizer_sample_mb}.")
+        check_at_least(self, 0.001, "tokenizer_sample_mb")
         if self.preset_hyperparameters is not None and self.preset is None:
             raise ValueError("`preset_hyperparameters` needs a `preset`.")
 
@@ -209,14 +204,9 @@ class DataArguments:
         check_at_least(self, 1, "max_train_samples", "max_eval_samples", "max_predict_samples")
         check_at_least(self, 1, "preprocessing_num_workers", "early_stopping_patience", "global_batch_size")
         check_at_least(self, 0, "average_checkpoints", "r_drop_alpha", "shuffle_buffer_size")
-        if self.ema_decay is not None and not 0 < self.ema_decay < 1:
-            raise ValueError(f"`ema_decay` must be above 0 and below 1, got {self.ema_decay}.")
-        if not 0 <= self.distillation_alpha <= 1:
-            raise ValueError(f"`distillation_alpha` must be from 0 to 1, got {self.distillation_alpha}.")
+        check_between(self, "ema_decay")
         if self.distillation_alpha != type(self).distillation_alpha and not self.teacher_models:
             raise ValueError(f"`distillation_alpha` is {self.distillation_alpha}, but there are no `teacher_models`.")
-        if self.max_minutes is not None and not self.max_minutes > 0:
-            raise ValueError(f"`max_minutes` must be above 0, got {self.max_minutes}.")
 
 
 @dataclass
@@ -257,7 +247,6 @@ class TranslationArguments(DataArguments):
         check_at_least(self, 1, "max_tokens_per_update", "max_tokens_per_batch", "num_beams")
         if self.global_batch_size is not None and self.max_tokens_per_update is not None:
             raise ValueError("`global_batch_size` and `max_tokens_per_update` both size an update. Give one of them.")
-        check_finite(self, "length_penalty")
         if not 0 <= self.bpe_dropout < 1:
             raise ValueError(f"`bpe_dropout` must be 0 or more, and below 1, got {self.bpe_dropout}.")
 
@@ -303,8 +292,6 @@ class LanguageModelArguments(DataArguments):
     def __post_init__(self):
         super().__post_init__()
         check_at_least(self, 2, "block_size")
-        if self.block_size > LONGEST_BLOCK:
-            raise ValueError(f"`block_size` must be {LONGEST_BLOCK} or less, got {self.block_size}.")
         check_masking_and_answers(self, "sample_prompt", "attend_across_texts")
         if self.attend_across_texts and not self.packing:
             raise ValueError("`attend_across_texts` needs `packing`: without it, a row holds one text.")
