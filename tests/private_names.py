@@ -69,10 +69,6 @@ PRIVATE_NAMES = [
     ),
     # the models
     PrivateName(
-        TRAINER, "_track_num_input_tokens", "training/resuming.py",
-        "Overridden to count no tokens for an empty part of an update.", "inputs",
-    ),
-    PrivateName(
         MODEL, "_init_weights", "models/base.py models/modeling_scratch_transformer.py",
         "Overridden for the initial weights, as each model of transformers does.", "module",
     ),
@@ -136,64 +132,6 @@ PRIVATE_NAMES = [
     ),
     # Trainer
     PrivateName(
-        TRAINER, "_get_eval_sampler", "training/trainers.py",
-        "Overridden to evaluate rows in their order where training batches are grouped by length.",
-    ),
-    PrivateName(
-        TRAINER, "_get_train_sampler", "training/resuming.py",
-        "Overridden to give LengthGroupedSampler a seed of its own.",
-    ),
-    PrivateName(
-        TRAINER, "_init_training_state", "training/resuming.py",
-        "Overridden to find the best checkpoint again after resuming. No callback runs before Trainer has read it.",
-    ),
-    PrivateName(
-        TRAINER, "_load_callback_state", "training/resuming.py",
-        "Overridden to keep this run's patience for early stopping: Trainer restores the saved one with the count.",
-    ),
-    PrivateName(
-        TRAINER, "_load_optimizer_and_scheduler", "training/resuming.py training/sharding.py",
-        "Overridden to refuse the state of another optimiser, which torch loads and then fails on.", "checkpoint",
-    ),
-    PrivateName(
-        TRAINER, "_evaluate", "training/resuming.py",
-        "Called for the last evaluation after a time limit, which must not move a plateau schedule.",
-        "trial ignore_keys_for_eval skip_scheduler=",
-    ),
-    PrivateName(
-        TRAINER, "_determine_best_metric", "training/resuming.py",
-        "Called after that evaluation: it may be the best of the run.", "metrics trial",
-    ),
-    PrivateName(
-        TRAINER, "_run_epoch", "training/resuming.py",
-        "Overridden to make no update when a resumed run has already made its last.",
-    ),
-    PrivateName(
-        TRAINER, "_save", "training/resuming.py",
-        "Overridden so that, with `save_on_each_node`, the model writes its weights on each machine.",
-        "output_dir state_dict",
-    ),
-    PrivateName(
-        TRAINER, "_save_rng_state", "training/resuming.py",
-        "Overridden so that the processes that save write the random states of all.", "output_dir",
-    ),
-    PrivateName(
-        TRAINER, "_save_checkpoint", "training/resuming.py",
-        "Overridden to write the manifest last and delete old checkpoints after it. `on_save` runs too early: other "
-        "processes may still be writing.",
-        "model trial",
-    ),
-    PrivateName(
-        TRAINER, "_save", "training/sharding.py",
-        "Overridden to save gathered tied weights once. Called to save all but weights beside a checkpoint's shards.",
-        "output_dir state_dict",
-    ),
-    PrivateName(TRAINER, "_get_output_dir", "training/resuming.py", "Called: where checkpoints are saved.", "trial"),
-    PrivateName(
-        TRAINER, "_remove_unused_columns", "training/trainers.py",
-        "Called for the DataLoader, as in Trainer's own.", "dataset description=",
-    ),
-    PrivateName(
         TRAINER, "_get_collator_with_removed_columns", "training/trainers.py",
         "Called for the DataLoader, as in Trainer's own.", "data_collator description=",
     ),
@@ -256,6 +194,4 @@ UNDOCUMENTED = {
     "transformers.trainer_pt_utils.LengthGroupedSampler": "the sampler that gets a seed of its own",
     "transformers.PreTrainedModel.is_remote_code": "overridden: `save_pretrained` copies the code, not transformers",
     "transformers.PreTrainedModel.should_save_on_this_rank": "whether this process writes the folder",
-    "torch.distributed.checkpoint.api.CheckpointException": "the state of another optimiser, in shards",
-    "accelerate.data_loader.BatchSamplerShard": "hides the sampler from `set_epoch` on several processes",
 }

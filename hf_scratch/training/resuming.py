@@ -7,7 +7,7 @@ import logging
 import shutil
 from collections.abc import Sequence, Sized
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import datasets
@@ -44,16 +44,6 @@ UNCOMPARED_FIELDS = {"_name_or_path", "architectures", "auto_map", "dtype", "tra
 _HASHES: WeakKeyDictionary[datasets.Dataset, str] = WeakKeyDictionary()
 
 
-class CheckpointPart(Protocol):
-    """What a checkpoint holds beside Trainer's files."""
-
-    def save(self, checkpoint: Path) -> None:
-        """Write it. All processes call this."""
-
-    def load(self, checkpoint: Path | None) -> None:
-        """Read it; None: begin a new run."""
-
-
 class CheckpointKeeper(TrainerCallback):
     """Makes any Trainer's checkpoints ones from which a killed or stopped run goes on, and ends as one that was not.
 
@@ -65,10 +55,11 @@ class CheckpointKeeper(TrainerCallback):
 
     Args:
         trainer: the keeper becomes one of its callbacks.
-        parts: what its checkpoints hold beside Trainer's files.
+        parts: objects that keep something in each checkpoint: `save(folder)` writes it, and `load(folder)` reads it,
+            or begins anew if the folder is None. All processes call them.
     """
 
-    def __init__(self, trainer: Trainer, parts: Sequence[CheckpointPart] = ()):
+    def __init__(self, trainer: Trainer, parts: Sequence[Any] = ()):
         self.trainer, self.parts = trainer, parts
         self.checkpoint: str | None = None  # that the run is resumed from
         self.has_begun, self.is_put_off, self.saves_early = False, False, False

@@ -89,21 +89,21 @@ def load_teachers(
             own = load_tokenizer(path, cache_dir=model_args.cache_dir)
         except (UserError, OSError) as error:
             raise UserError(f"`teacher_models`: {describe(error)}") from error
-        problem = None
+        sizes = [each.get_output_embeddings().weight.shape[0] for each in (teacher, model)]
+        positions = getattr(teacher.config, "max_position_embeddings", None)
+        problems = []
         for field, default in (("is_causal", True), ("decoder_start_token_id", None)):
             theirs, ours = (getattr(each.config, field, default) for each in (teacher, model))
             if theirs != ours:
-                problem = f"has `{field}` {theirs}, and the model that learns has {ours}"
-        sizes = [each.get_output_embeddings().weight.shape[0] for each in (teacher, model)]
-        positions = getattr(teacher.config, "max_position_embeddings", None)
+                problems.append(f"has `{field}` {theirs}, and the model that learns has {ours}")
         if _vocabularies(own) != _vocabularies(tokenizer):
-            problem = "has another vocabulary than this training (set `tokenizer_name` to its tokenizer)"
-        elif sizes[0] != sizes[1]:
-            problem = f"has a head of {sizes[0]} tokens, and the model that learns one of {sizes[1]}"
-        elif positions is not None and positions < longest:
-            problem = f"has {positions} positions (`max_position_embeddings`), but rows may have {longest} tokens"
-        if problem is not None:
-            raise ValueError(f"`teacher_models`: {path} {problem}. Choose another teacher.")
+            problems.append("has another vocabulary than this training (set `tokenizer_name` to its tokenizer)")
+        if sizes[0] != sizes[1]:
+            problems.append(f"has a head of {sizes[0]} tokens, and the model that learns one of {sizes[1]}")
+        if positions is not None and positions < longest:
+            problems.append(f"has {positions} positions (`max_position_embeddings`), but rows have up to {longest}")
+        if problems:
+            raise ValueError(f"`teacher_models`: {path} {problems[0]}. Choose another teacher.")
         teachers.append(teacher)
     return teachers
 
