@@ -145,30 +145,30 @@ def choose_checkpoint(args: TrainingArguments) -> str | None:
         UserError: `output_dir` holds another run; there is nothing to resume from; or a part of the checkpoint is
             missing or is not what was saved.
     """
-    return on_main_process(lambda: _choose(require_output_dir(args), str(args.resume_from_checkpoint or "false")))
+    output_dir, wanted = require_output_dir(args), str(args.resume_from_checkpoint or "false")
 
-
-def _choose(output_dir: str, wanted: str) -> str | None:
-    if wanted.lower() == "false":
-        check_output_dir(output_dir)
-        return None
-    if wanted.lower() in ("last", "true", "auto"):
-        checkpoint = _last_whole_checkpoint(output_dir)
-        if checkpoint is None and wanted.lower() == "auto":
+    def choose() -> str | None:
+        if wanted.lower() == "auto" and (last := _last_whole_checkpoint(output_dir)) is not None:
+            return _check_parts(last)
+        if wanted.lower() in ("false", "auto"):
             # "runs" is the folder of Trainer's log for TensorBoard
-            check_output_dir(output_dir, f"damaged-{PREFIX_CHECKPOINT_DIR}-", "runs")
+            ignored = (f"damaged-{PREFIX_CHECKPOINT_DIR}-", "runs") if wanted.lower() == "auto" else ()
+            check_output_dir(output_dir, *ignored)
             return None
-        return str(_check_parts(checkpoint or _raise_no_checkpoint(output_dir)))
-    checkpoint = _check_named_checkpoint(Path(wanted).expanduser())
-    later = [folder.name for folder in numbered_checkpoints(output_dir) if step_of(folder) > step_of(checkpoint)]
-    if not is_in(checkpoint, output_dir):
-        check_output_dir(output_dir)
-    elif later:
-        raise UserError(
-            f"`resume_from_checkpoint` is {wanted!r}, but {output_dir} has later checkpoints ({', '.join(later)}), "
-            "which would mix with the resumed run's. Remove them, or choose a new `output_dir`."
-        )
-    return str(checkpoint)
+        if wanted.lower() in ("last", "true"):
+            return _check_parts(_last_whole_checkpoint(output_dir) or _raise_no_checkpoint(output_dir))
+        checkpoint = _check_named_checkpoint(Path(wanted).expanduser())
+        later = [folder.name for folder in numbered_checkpoints(output_dir) if step_of(folder) > step_of(checkpoint)]
+        if not is_in(checkpoint, output_dir):
+            check_output_dir(output_dir)
+        elif later:
+            raise UserError(
+                f"`resume_from_checkpoint` is {wanted}, and {output_dir} has later checkpoints ({', '.join(later)}). "
+                "They would mix with the resumed run's. Remove them, or choose a new `output_dir`."
+            )
+        return checkpoint
+
+    return on_main_process(choose)
 
 
 def find_checkpoint(args: TrainingArguments, wanted: str | Path | Literal[True]) -> str:
@@ -189,10 +189,10 @@ def find_checkpoint(args: TrainingArguments, wanted: str | Path | Literal[True])
     def find() -> str:
         checkpoints = numbered_checkpoints(output_dir)
         if wanted is not True:
-            return str(_check_named_checkpoint(Path(wanted)))
+            return _check_named_checkpoint(Path(wanted))
         if checkpoints and not whole_checkpoints(output_dir):
-            return str(_check_parts(checkpoints[-1]))
-        return str(_check_parts(_last_whole_checkpoint(output_dir) or _raise_no_checkpoint(output_dir)))
+            return _check_parts(checkpoints[-1])
+        return _check_parts(_last_whole_checkpoint(output_dir) or _raise_no_checkpoint(output_dir))
 
     return on_main_process(find)
 
@@ -227,7 +227,7 @@ def _last_whole_checkpoint(output_dir: str) -> Path | None:
     return None
 
 
-def _check_named_checkpoint(checkpoint: Path) -> Path:
+def _check_named_checkpoint(checkpoint: Path) -> str:
     if not checkpoint.is_dir():
         raise UserError(f"`resume_from_checkpoint` is {str(checkpoint)!r}, but there is no such folder.")
     try:
@@ -237,10 +237,10 @@ def _check_named_checkpoint(checkpoint: Path) -> Path:
     return _check_parts(checkpoint)
 
 
-def _check_parts(checkpoint: Path) -> Path:
+def _check_parts(checkpoint: Path) -> str:
     names = [path.name for path in checkpoint.iterdir()]
     for part, prefixes in PARTS.items():
         if not any(name.startswith(prefixes) for name in names):
             advice = " `save_only_model` keeps the weights alone." if part == "optimizer.pt" else ""
             raise UserError(f"{checkpoint} has no {part}: training cannot go on from it.{advice}")
-    return checkpoint
+    return str(checkpoint)

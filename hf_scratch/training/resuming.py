@@ -77,9 +77,8 @@ class CheckpointKeeper(TrainerCallback):
                 or there is none. Or a process has other training data.
         """
         self.has_begun, self.saved_step = False, -1
-        facts = self.facts()
         if PartialState().num_processes > 1:
-            gathered = gather_object([facts])
+            gathered = gather_object([self.facts()])
             different = [rank for rank, other in enumerate(gathered) if other != gathered[0]]
             if different:
                 raise UserError(
