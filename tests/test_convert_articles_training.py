@@ -19,8 +19,8 @@ RECIPES = ROOT / "scripts" / "recipes"
 STEPS = 20
 
 
-class LossesInOrder(LanguageModelTrainer):
-    """Keeps each step's loss, unrounded, and takes the rows as they stand."""
+class KeptLosses(LanguageModelTrainer):
+    """Keeps each step's loss, unrounded."""
 
     losses: list[float]
 
@@ -28,9 +28,6 @@ class LossesInOrder(LanguageModelTrainer):
         loss = super().compute_loss(*args, **kwargs)
         self.losses.append(loss.item())
         return loss
-
-    def _get_train_sampler(self, train_dataset=None):
-        return torch.utils.data.SequentialSampler(self.train_dataset)
 
 
 def train_by_recipe(model, recipe: str, rows: list[dict], folder) -> list[float]:
@@ -42,10 +39,10 @@ def train_by_recipe(model, recipe: str, rows: list[dict], folder) -> list[float]
     args = TrainingArguments(
         folder, learning_rate=recipe["learning_rate"], lr_scheduler_type="constant", per_device_train_batch_size=4,
         num_train_epochs=1, report_to="none", save_strategy="no", disable_tqdm=True, use_cpu=True,
-        dataloader_pin_memory=False, **optimiser,
+        dataloader_pin_memory=False, train_sampling_strategy="sequential", **optimiser,
     )  # fmt: skip
     decay_all = recipe.get("decay_all_parameters", False)
-    trainer = LossesInOrder(model=model, args=args, train_dataset=rows, decay_all_parameters=decay_all)
+    trainer = KeptLosses(model=model, args=args, train_dataset=rows, decay_all_parameters=decay_all)
     trainer.losses = []
     trainer.train()
     return trainer.losses
