@@ -151,7 +151,7 @@ def test_what_does_not_go_together_is_named(tokenizer):
         evaluate_masked_language_model(make_gpt(), tokenizer, ROWS)
     with pytest.raises(ValueError, match="`block_size` is 50, but the model has 40 positions"):
         evaluate_masked_language_model(make_encoder(tokenizer), tokenizer, ROWS, block_size=50)
-    with pytest.raises(ValueError, match="`mlm_probability` must be between 0 and 1"):
+    with pytest.raises(ValueError, match="`mlm_probability` must be above 0 and below 1"):
         LanguageModelArguments(mlm_probability=1.5)
     with pytest.raises(ValueError, match="`mlm_probability` and `answer_after` do not go together"):
         LanguageModelArguments(mlm_probability=0.15, answer_after="=")
