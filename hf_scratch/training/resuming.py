@@ -33,10 +33,11 @@ ADVICE = (
     "Resume with the data and options that the run was begun with; or start a new run with `--model_name_or_path` and "
     "the path of the checkpoint."
 )
-# training arguments in which runs differ that go on alike, and those that are compared as rows per update
+# training arguments in which runs differ that go on alike, and those that Trainer or the rows per update compare
 UNCOMPARED_ARGUMENTS = {
     "output_dir", "run_name", "logging_dir", "resume_from_checkpoint", "ignore_data_skip", "save_total_limit",
-    "per_device_train_batch_size", "gradient_accumulation_steps", "disable_tqdm",
+    "per_device_train_batch_size", "gradient_accumulation_steps", "disable_tqdm", "logging_steps", "eval_steps",
+    "save_steps",
 }  # fmt: skip
 BEST_FACTS = ("metric_for_best_model", "greater_is_better", "eval_data_sha256")  # None: unknown
 # what a saved config has that its model did not have, or that does not change what the model computes
