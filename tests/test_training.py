@@ -7,7 +7,6 @@ import pytest
 import torch
 from conftest import TRANSFORMER, make_gpt, make_transformer
 from datasets import Dataset
-from hf_scratch.training.arguments import DataArguments, ModelArguments
 from huggingface_hub import ModelCard
 from peft import LoraConfig, get_peft_model
 from torch.distributed.fsdp import fully_shard

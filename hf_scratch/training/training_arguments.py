@@ -8,6 +8,7 @@ import torch
 from transformers import TrainingArguments
 from transformers.trainer_utils import IntervalStrategy
 
+from ..folders import require_output_dir
 from .script_arguments import check_at_least
 
 

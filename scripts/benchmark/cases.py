@@ -17,7 +17,6 @@ from typing import Any
 import torch
 import transformers
 from datasets import Dataset, DatasetDict
-from hf_scratch.training.arguments import TranslationArguments
 from invented import draw_pairs
 from peers import GPT2, MARIAN, OURS, Size, list_builders, make_marian_config, make_step
 from report import ReportArguments, measure_peak
@@ -45,6 +44,7 @@ from hf_scratch.data.pairs import take_pairs, tokenize_pairs
 from hf_scratch.loading import load_tokenizer
 from hf_scratch.tokenization import train_tokenizer
 from hf_scratch.training.parsing import start_training_command
+from hf_scratch.training.script_arguments import TranslationArguments
 from hf_scratch.training.starting_point import make_model
 from hf_scratch.training.trainers import TranslationTrainer
 
