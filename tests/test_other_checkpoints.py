@@ -109,5 +109,5 @@ def test_other_groups_of_parameters_are_refused(make_trainer, monkeypatch):  # n
     monkeypatch.setattr(
         other, "get_decay_parameter_names", lambda model: [name for name, _ in model.named_parameters()]
     )
-    with pytest.raises(UserError, match="The training cannot begin: .*parameter group"):
+    with pytest.raises(UserError, match=r"The training cannot begin: .*parameter group"):
         other.train(resume_from_checkpoint=str(checkpoint))
