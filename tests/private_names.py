@@ -2,7 +2,7 @@
 """Every private name of another library that the package or the scripts read, call or override.
 
 Private names may change without notice. A new version of a library is supported once test_private_names.py passes
-with it: each name exists and takes the arguments that we pass.
+with it: each name exists.
 """
 
 from typing import NamedTuple
@@ -14,103 +14,91 @@ class PrivateName(NamedTuple):
     Fields:
         owner: the dotted path of a module or class.
         names: the private names.
-        used_in: files under `hf_scratch/`, or under `scripts/` with that prefix.
         why: what we do with them, and why there is no public way.
-        parameters: what we pass, by position in this order, or by keyword where it ends in "=". None: not a call of
-            ours, or a call that passes on whatever comes.
     """
 
     owner: str
     names: str
-    used_in: str
     why: str
-    parameters: str | None = None
 
 
 GENERATION = "transformers.generation.GenerationMixin"
 MODEL = "transformers.PreTrainedModel"
 TRAINER = "transformers.Trainer"
 MODULE = "torch.nn.Module"
-LOOP = "input_ids logits_processor stopping_criteria generation_config synced_gpus"
 
 PRIVATE_NAMES = [
     # loading
     PrivateName(
-        MODEL, "_adjust_missing_and_unexpected_keys", "models/base.py",
-        "Overridden to keep what a base model lacks: under an adapter, the loading info covers only the adapter.",
-        "loading_info",
+        MODEL, "_adjust_missing_and_unexpected_keys",
+        "Overridden to keep what a base model lacks: under an adapter, the loading info covers only the "
+        "adapter.",
     ),
     # generate()
     PrivateName(
-        GENERATION, "_sample _beam_search", "cpu/generate.py",
+        GENERATION, "_sample _beam_search",
         "Called, where the loop on a CPU finds in a call that it cannot serve it.",
-        "input_ids logits_processor stopping_criteria generation_config",
     ),
     PrivateName(
-        GENERATION, "_prepare_generated_length", "models/generation.py",
+        GENERATION, "_prepare_generated_length",
         "Overridden to refuse lengths past the last position before the first token.",
-        "generation_config has_default_max_length= model_input_name= input_ids_length=",
     ),
     PrivateName(
         "transformers.GenerationConfig", "_pad_token_tensor _eos_token_tensor",
-        "cpu/greedy_and_sampling.py cpu/beam_search.py",
-        "Read: the special tokens as `generate()` has resolved them from arguments, both configs and the model.",
+        "Read: the special tokens as `generate()` has resolved them from arguments, both configs and the "
+        "model.",
     ),
     # the tokenizer with two vocabularies
     PrivateName(
         "transformers.PreTrainedTokenizerFast", "_decode _save_pretrained _tokenizer _auto_class",
-        "models/tokenization_source_target.py",
-        "Overridden and set to decode by the target's vocabulary, and to save it and this file: no public hook does.",
+        "Overridden and set to decode by the target's vocabulary, and to save it and this file: no public "
+        "hook does.",
     ),
     PrivateName(
-        "transformers.NllbTokenizer",
-        "_switch_to_input_mode _switch_to_target_mode", "models/tokenization_source_target.py",
+        "transformers.NllbTokenizer", "_switch_to_input_mode _switch_to_target_mode",
         "Defined, as NllbTokenizer does: transformers calls them around `text_target`.",
     ),
     # the models
     PrivateName(
-        MODEL, "_init_weights", "models/base.py models/modeling_scratch_transformer.py",
-        "Overridden for the initial weights, as each model of transformers does.", "module",
+        MODEL, "_init_weights",
+        "Overridden for the initial weights, as each model of transformers does.",
     ),
     PrivateName(
         MODEL,
-        "_supports_sdpa _supports_flash_attn _supports_flex_attn _supports_attention_backend _can_compile_fullgraph "
-        "_skip_keys_device_placement",
-        "models/base.py", "Set to say what the model supports, as each model of transformers does.",
+        "_supports_sdpa _supports_flash_attn _supports_flex_attn _supports_attention_backend "
+        "_can_compile_fullgraph _skip_keys_device_placement",
+        "Set to say what the model supports, as each model of transformers does.",
     ),
     PrivateName(
         MODEL, "_can_record_outputs _no_split_modules _tp_plan _fsdp_plan _tied_weights_keys",
-        "models/modeling_scratch_gpt.py models/modeling_scratch_transformer.py",
         "Set to say which modules are recorded, sharded and tied, as each model of transformers does.",
     ),
     PrivateName(
-        MODULE, "_get_name", "models/modeling_scratch_gpt.py",
-        "Overridden in an encoder: by this name, Trainer decides whether label smoothing shifts the labels.", "",
+        MODULE, "_get_name",
+        "Overridden in an encoder: by this name, Trainer decides whether label smoothing shifts the labels.",
     ),
     PrivateName(
-        MODEL, "_pp_plan", "models/modeling_scratch_gpt.py",
+        MODEL, "_pp_plan",
         "Set to say how pipeline parallelism divides the model, as each model of transformers does.",
     ),
     PrivateName(
-        MODEL, "_resize_token_embeddings", "models/modeling_scratch_transformer.py",
+        MODEL, "_resize_token_embeddings",
         "Overridden to resize the source embedding alone where the target has its own, as Marian does.",
-        "new_num_tokens",
     ),
     PrivateName(
-        MODEL, "_get_resized_lm_head", "models/modeling_scratch_transformer.py",
-        "Called to resize the head with the target embedding, as Marian does.", "old_lm_head new_num_tokens",
+        MODEL, "_get_resized_lm_head",
+        "Called to resize the head with the target embedding, as Marian does.",
     ),
     PrivateName(
-        MODEL, "_loss_function", "models/base.py",
+        MODEL, "_loss_function",
         "Asked for: it is there once a user has assigned `model.loss_function`, which needs the logits.",
     ),
     PrivateName(
-        MODEL, "_auto_class", "models/base.py",
+        MODEL, "_auto_class",
         "Read: the Auto class that `register_for_auto_class` has noted on a user's subclass.",
     ),
     PrivateName(
         "transformers.PreTrainedConfig", "_attn_implementation",
-        "models/layers.py cpu/eligibility.py models/base.py loading.py",
         "Read: which attention function a layer calls, as each model of transformers does.",
     ),
     # whether calling a module runs the code of its class and nothing else
@@ -118,55 +106,53 @@ PRIVATE_NAMES = [
         MODULE,
         "_parameters _buffers _forward_hooks _forward_pre_hooks _backward_hooks _backward_pre_hooks "
         "_compiled_call_impl",
-        "models/loss.py cpu/eligibility.py",
         "Read: hooks and what replaces a call. torch has no public way to ask for them.",
     ),
     PrivateName(
         "torch.nn.modules.module",
         "_global_forward_hooks _global_forward_pre_hooks _global_backward_hooks _global_backward_pre_hooks",
-        "models/loss.py", "Read: hooks on all modules.",
+        "Read: hooks on all modules.",
     ),
     PrivateName(
-        "torch._C", "_are_functorch_transforms_active", "models/inputs.py",
+        "torch._C", "_are_functorch_transforms_active",
         "Called: whether a transform of `torch.func` is active. torch has no public way to ask.",
     ),
     # Trainer
     PrivateName(
-        TRAINER, "_get_collator_with_removed_columns", "training/trainers.py",
-        "Called for the DataLoader, as in Trainer's own.", "data_collator description=",
+        TRAINER, "_get_collator_with_removed_columns",
+        "Called for the DataLoader, as in Trainer's own.",
     ),
     PrivateName(
-        TRAINER, "_train_batch_size", "training/trainers.py",
+        TRAINER, "_train_batch_size",
         "Read: the batch size that `auto_find_batch_size` may have lowered.",
     ),
     # pipelines, metrics, arguments, Auto classes
     PrivateName(
         "transformers.Pipeline", "_load_tokenizer _load_processor _load_image_processor _load_feature_extractor",
-        "models/translation_pipeline.py",
         "Set to say what a pipeline loads, as transformers' guide to pipelines says.",
     ),
     PrivateName(
-        "transformers.Pipeline", "_sanitize_parameters _forward", "models/translation_pipeline.py",
+        "transformers.Pipeline", "_sanitize_parameters _forward",
         "Overridden as transformers' guide to pipelines says.",
     ),
     PrivateName(
-        "transformers.Pipeline", "_preprocess_params", "models/translation_pipeline.py",
+        "transformers.Pipeline", "_preprocess_params",
         "Read: the options given when the pipeline was made.",
     ),
     PrivateName(
-        "evaluate.Metric", "_info _compute", "evaluation/metrics.py",
+        "evaluate.Metric", "_info _compute",
         "Overridden as evaluate's guide to metrics says.",
     ),
     PrivateName(
-        "transformers.TrainingArguments", "_VALID_DICT_FIELDS", "recipes.py",
+        "transformers.TrainingArguments", "_VALID_DICT_FIELDS",
         "Read: which arguments may be a mapping in a recipe.",
     ),
     PrivateName(
-        "argparse.ArgumentParser", "_actions", "training/parsing.py",
+        "argparse.ArgumentParser", "_actions",
         "Read: the arguments' names and types, to check a recipe and to suggest the nearest name.",
     ),
     PrivateName(
-        "transformers.AutoModelForCausalLM", "_model_mapping", "loading.py",
+        "transformers.AutoModelForCausalLM", "_model_mapping",
         "Read: whether an Auto class loads a configuration, before it fails with a list of all model types.",
     ),
 ]  # fmt: skip

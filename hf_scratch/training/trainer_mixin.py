@@ -1,0 +1,348 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""What both of our trainers add to transformers' trainers."""
+
+import copy
+import os
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import datasets
+import numpy as np
+import torch
+from accelerate.data_loader import prepare_data_loader
+from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
+from transformers import PreTrainedModel, Trainer
+from transformers.trainer import TRAINING_ARGS_NAME
+from transformers.trainer_pt_utils import LengthGroupedSampler
+from transformers.trainer_utils import seed_worker
+
+from ..data.columns import read_numbers
+from ..data.sampling import (
+    EmptyPartCollator,
+    RowBatchSampler,
+    SeededSampler,
+    UpdateBatchSampler,
+)
+from ..data.streaming import RowStream, StreamCollator
+from ..errors import USERS_ERRORS, UserError, describe
+from ..folders import public_name, require_output_dir
+from ..models.loss import Teacher
+from ..models.modeling_scratch_gpt import ScratchGPTForCausalLM
+from ..models.modeling_scratch_transformer import ScratchTransformerForConditionalGeneration
+from .callbacks import StopOnSignal, TrainingTime
+from .fsdp import fsdp_plugin, gather_weights, prepare_fsdp, start_sharding
+from .moving_average import MovingAverage
+from .resuming import CheckpointKeeper, row_facts
+from .stream_position import StreamPosition
+from .training_arguments import data_seed
+
+SETUP_ERRORS = (*USERS_ERRORS, TypeError, ArithmeticError)  # of options that only the start of a training reads
+
+
+class ScratchTrainerMixin(Trainer):
+    """What both of our trainers add to transformers' trainers.
+
+    - A training step computes no logits (`skip_logits`), smooths labels in the model, and adds R-Drop if
+      `r_drop_alpha` is above 0. With `teacher_models`, part of the loss is the cross-entropy with their predictions.
+      All three need a model of ours: others would ignore them, so they are refused.
+    - An update sees the same rows on any number of processes, also at the end of an epoch, where stock trainers fill
+      up the processes' last batches with other rows. `train_sampling_strategy="batch_rebalance"`, `dispatch_batches`,
+      `split_batches` and iterable datasets other than a `RowStream` are stock.
+    - A run that is killed or stopped and resumed ends as one that was not (see `CheckpointKeeper`). That does not hold
+      with `dataloader_persistent_workers`, with `dispatch_batches` on several processes, nor for an `IterableDataset`
+      after its first pass.
+    - With `ema_decay`, `moving_average` follows the weights, and `evaluate_and_select_weights` may choose it.
+    - An evaluation reports the cross-entropy without label smoothing, over all rows in their order. It computes no
+      logits either, unless they are what it predicts. On several processes its loss is that of one.
+    - The saved config and generation config are the model's own. Stock trainers write `use_cache: false` into the
+      config, and Seq2SeqTrainer's evaluation fills in every default of the generation config.
+    - Under FSDP2, a checkpoint of shards has the config and the tokenizer too, and `save_model` writes a whole model.
+    """
+
+    model: Any
+
+    def __init__(
+        self,
+        *args,
+        r_drop_alpha: float = 0.0,
+        teacher_models: Sequence[PreTrainedModel] = (),
+        distillation_alpha: float = 0.5,
+        ema_decay: float | None = None,
+        **kwargs,
+    ):
+        if not r_drop_alpha >= 0:
+            raise ValueError(f"`r_drop_alpha` must be 0 or more, got {r_drop_alpha}.")
+        if not 0 <= distillation_alpha <= 1:
+            raise ValueError(f"`distillation_alpha` must be from 0 to 1, got {distillation_alpha}.")
+        model = kwargs.get("model", args[0] if args else None)
+        use_cache = getattr(getattr(model, "config", None), "use_cache", None)
+        super().__init__(*args, **kwargs)
+        if use_cache is not None:
+            self.model.config.use_cache = use_cache
+        prepare_fsdp(self.accelerator)
+        self.r_drop_alpha = r_drop_alpha
+        self.distillation_alpha = distillation_alpha if teacher_models else 0.0
+        self.teacher_models = [teacher.to(self.args.device).eval().requires_grad_(False) for teacher in teacher_models]
+        self.label_smoother = None
+        wanted = {
+            "label_smoothing_factor": self.args.label_smoothing_factor,
+            "r_drop_alpha": r_drop_alpha,
+            "teacher_models": self.distillation_alpha,
+        }
+        ignored = [name for name, value in wanted.items() if value and not hasattr(self.model, "take_loss_kwargs")]
+        if ignored:
+            raise ValueError(
+                f"`{ignored[0]}` is set, but {type(self.model).__name__} is no model of hf_scratch and would ignore "
+                "it. Leave it out, or train a ScratchTransformerForConditionalGeneration or ScratchGPTForCausalLM."
+            )
+        self.moving_average = None if ema_decay is None else MovingAverage(ema_decay)
+        rows = self.train_dataset
+        self.stream_position = StreamPosition(rows, self.args) if isinstance(rows, RowStream) else None
+        parts = [part for part in (self.moving_average, self.stream_position) if part is not None]
+        self.checkpoints = CheckpointKeeper(self, parts)
+        for callback in (TrainingTime(), *parts):
+            self.add_callback(callback)
+
+    def train(self, resume_from_checkpoint=None, *args, **kwargs):
+        """As stock, with the checks of `CheckpointKeeper.open`.
+
+        Raises:
+            UserError: see there; or an option does not let the training begin.
+        """
+        checkpoint = self.checkpoints.open(resume_from_checkpoint)
+        ignore_data_skip = self.args.ignore_data_skip
+        self.args.ignore_data_skip |= self.stream_position is not None  # a stream goes on at its position
+        try:
+            return super().train(checkpoint, *args, **kwargs)
+        except Exception as error:
+            if not self.checkpoints.has_begun and isinstance(error, SETUP_ERRORS):
+                raise UserError(f"The training cannot begin: {describe(error)}") from error
+            self.checkpoints.remove_unfinished()
+            raise
+        finally:
+            self.args.ignore_data_skip = ignore_data_skip
+            self.checkpoints.close()
+            for callback in self.callback_handler.callbacks:
+                if isinstance(callback, StopOnSignal):
+                    callback.give_signals_back()  # Trainer calls no callback after an error
+
+    def own_arguments(self) -> dict[str, float | str | None]:
+        """Return the arguments that stock trainers lack. Manifests keep them."""
+        teachers = [public_name(teacher.name_or_path) for teacher in self.teacher_models]
+        return {
+            "r_drop_alpha": self.r_drop_alpha,
+            "distillation_alpha": self.distillation_alpha,
+            "teacher_models": " ".join(teachers) or None,
+            "ema_decay": None if self.moving_average is None else self.moving_average.decay,
+        }
+
+    def batch_facts(self) -> dict[str, int | str | None]:
+        """Return what determines the rows of an update (see `row_facts` and `StreamPosition.facts`)."""
+        return row_facts(self) | (self.stream_position.facts() if self.stream_position is not None else {})
+
+    # ---- the loss ----
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        inputs = {**inputs, "use_cache": False}  # with a cache, packed texts would see each other
+        if torch.is_tensor(num_items_in_batch):
+            num_items_in_batch = num_items_in_batch.long()  # FSDP2 would round a float to bfloat16
+        if model.training:
+            teachers = self._ask_teachers(inputs) if self.distillation_alpha else []
+            if self.r_drop_alpha:
+                teachers = [Teacher(torch.cat([states, states]), head) for states, head in teachers]
+                inputs = {name: torch.cat([x, x]) if torch.is_tensor(x) else x for name, x in inputs.items()}
+                num_items_in_batch = num_items_in_batch and 2 * num_items_in_batch
+            inputs |= {"skip_logits": True, "label_smoothing": self.args.label_smoothing_factor}
+            inputs["r_drop_alpha"] = self.r_drop_alpha
+            inputs |= {"teachers": teachers, "distillation_alpha": self.distillation_alpha}
+        elif self.accelerator.num_processes > 1:
+            num_items_in_batch = None  # each batch counts by its own mean, as on one process
+        return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+
+    @torch.no_grad()
+    def _ask_teachers(self, inputs: dict[str, Any]) -> list[Teacher]:
+        """What the teachers predict for a batch. The heads of our own models are still to be applied."""
+        inputs = {name: x for name, x in inputs.items() if name not in ("labels", "shift_labels")}
+        teachers = []
+        with self.accelerator.autocast():
+            for teacher in self.teacher_models:
+                if type(teacher) in (ScratchGPTForCausalLM, ScratchTransformerForConditionalGeneration):
+                    states = teacher.base_model(**inputs, return_dict=True).last_hidden_state
+                    teachers.append(Teacher(states, teacher.get_output_embeddings()))
+                else:  # whose logits may be scaled, capped or shifted behind the head
+                    teachers.append(Teacher(teacher(**inputs, return_dict=True).logits, torch.nn.Identity()))
+        return teachers
+
+    # ---- the training rows ----
+
+    def make_batch_sampler(self) -> UpdateBatchSampler | None:
+        """Make the sampler of the training set, or None where Trainer's own is used.
+
+        Raises:
+            ValueError: `dataloader_drop_last` leaves no row.
+        """
+        args, config = self.args, self.accelerator.dataloader_config
+        rows: Any = self.train_dataset
+        is_stock = config.dispatch_batches or config.split_batches or not hasattr(rows, "__len__")
+        is_split = self.get_tp_size() * self.get_cp_size() * self.get_sp_size() > 1  # processes share rows
+        if is_stock or is_split or args.train_sampling_strategy == "batch_rebalance":
+            return None
+        parts = args.gradient_accumulation_steps * args.world_size
+        rows_per_update = self._train_batch_size * parts
+        if args.train_sampling_strategy == "group_by_length":  # Trainer's groups depend on the number of processes
+            order: Any = LengthGroupedSampler(rows_per_update, lengths=self.row_lengths().tolist())
+        else:
+            order = (SequentialSampler if args.train_sampling_strategy == "sequential" else RandomSampler)(rows)
+        if not isinstance(order, SequentialSampler):
+            order = SeededSampler(order, data_seed(args))
+        sampler = RowBatchSampler(order, rows_per_update, parts, args.dataloader_drop_last)
+        if not len(sampler):
+            raise ValueError(
+                f"There is nothing to train: an update has {rows_per_update:,} rows, but there are {len(rows):,}, and "
+                "`dataloader_drop_last` leaves them out."
+            )
+        return sampler
+
+    def row_lengths(self) -> np.ndarray:
+        """Return the training rows' lengths: their column "length", or else the tokens of `input_ids`."""
+        rows: Any = self.train_dataset
+        column = self.args.length_column_name
+        if not isinstance(rows, datasets.Dataset):
+            return np.asarray(rows[column])
+        if column in rows.column_names:
+            return read_numbers(rows, column)
+        return np.array([len(ids) for ids in rows["input_ids"]])
+
+    def get_train_dataloader(self) -> DataLoader:
+        """As stock, with the batches of `make_batch_sampler`, or this process's part of a stream."""
+        args, rows = self.args, self.train_dataset
+        options: dict[str, Any] = {}
+        collator: Any = copy.copy(self.data_collator)  # an evaluation's has no epoch
+        if isinstance(rows, RowStream):
+            rows.assign_shard(args.process_index, args.world_size, data_seed(args))
+            collator = StreamCollator(self._get_collator_with_removed_columns(collator, description="training"))
+            # a generator of its own: it would draw a global random number, which a resumed run has drawn before
+            size = 1 if rows.max_tokens is not None else self._train_batch_size
+            options |= {"batch_size": size, "generator": torch.Generator()}
+        else:
+            sampler = self.make_batch_sampler()
+            if sampler is None:
+                return super().get_train_dataloader()
+            sampler.collator = collator
+            sampler.process_index, sampler.num_processes = args.process_index, args.world_size
+            options["batch_sampler"] = sampler
+            collator = self._get_collator_with_removed_columns(collator, description="training")
+            collator = EmptyPartCollator(collator, rows)
+        dataset: Any = rows  # torch reads a `datasets.Dataset` as its own
+        dataloader = DataLoader(
+            dataset,
+            collate_fn=collator,
+            num_workers=args.dataloader_num_workers,
+            pin_memory=args.dataloader_pin_memory,
+            persistent_workers=args.dataloader_persistent_workers,
+            multiprocessing_context=args.dataloader_multiprocessing_context,
+            prefetch_factor=args.dataloader_prefetch_factor,
+            in_order=args.dataloader_in_order,
+            worker_init_fn=partial(seed_worker, num_workers=args.dataloader_num_workers, rank=args.process_index),
+            **options,
+        )
+        # one process, as seen from here: accelerate would share the batches among the processes once more
+        return prepare_data_loader(
+            dataloader,
+            self.accelerator.device,
+            num_processes=1,
+            process_index=0,
+            put_on_device=True,
+            dispatch_batches=False,
+            non_blocking=self.accelerator.non_blocking,
+        )
+
+    def get_batch_samples(self, epoch_iterator, num_batches, device):
+        """As stock, and note the position in a stream. A resumed run that is over gets no more batches."""
+        if self.checkpoints.is_over():
+            self.control.should_training_stop = True
+            return [], None
+        if self.stream_position is None:
+            return super().get_batch_samples(epoch_iterator, num_batches, device)
+        try:
+            batches, num_items = super().get_batch_samples(epoch_iterator, num_batches, device)
+        except UserError as error:  # to a worker's error, torch adds the worker's trace
+            raise UserError(str(error).strip().rpartition(f"{UserError.__name__}: ")[2]) from error
+        self.stream_position.note(batches)
+        return batches, num_items
+
+    # ---- evaluation ----
+
+    def get_eval_dataloader(self, *args_, **kwargs) -> DataLoader:
+        """As stock, but with all rows, and in their order where they are compared with references."""
+        args = self.args
+        before = args.dataloader_drop_last, args.train_sampling_strategy
+        args.dataloader_drop_last = False
+        if self.compute_metrics is not None:
+            args.train_sampling_strategy = "random"  # which Trainer evaluates in order
+        try:
+            return super().get_eval_dataloader(*args_, **kwargs)
+        finally:
+            args.dataloader_drop_last, args.train_sampling_strategy = before
+
+    def evaluation_loop(self, *args, **kwargs):
+        generation_config = copy.deepcopy(self.model.generation_config)
+        self.gather_function = self.accelerator.gather_for_metrics  # Seq2SeqTrainer's keeps rows that fill up a batch
+        try:
+            return super().evaluation_loop(*args, **kwargs)
+        finally:
+            self.model.generation_config = generation_config
+
+    def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None, **generate_kwargs):
+        inputs = self._hide_repeated_rows(inputs)
+        if prediction_loss_only:
+            inputs = {**inputs, "skip_logits": True}
+        elif getattr(self.args, "predict_with_generate", False):
+            model = partial(model, skip_logits=True)  # Seq2SeqTrainer calls it for the loss alone
+        step = super().prediction_step
+        return step(model, inputs, prediction_loss_only, ignore_keys, **generate_kwargs)  # ty: ignore[invalid-argument-type]
+
+    def _hide_repeated_rows(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        """Hide the labels of the rows with which accelerate fills up the last batches of several processes.
+
+        Their predictions are dropped when they are gathered, but not their share of a batch's loss. The loss of a
+        batch that consists of them alone is dropped, too.
+        """
+        state, index = self.accelerator.gradient_state, self.accelerator.process_index
+        if self.accelerator.num_processes == 1 or not state.end_of_dataloader or state.remainder <= 0:
+            return inputs
+        labels = {name: inputs[name] for name in ("labels", "shift_labels") if inputs.get(name) is not None}
+        for name, tensor in labels.items():
+            first = state.remainder - index * len(tensor)  # the first row that is repeated
+            if first > 0:
+                is_repeated = torch.arange(len(tensor), device=tensor.device) >= first
+                labels[name] = tensor.masked_fill(is_repeated[:, None], -100)
+        return {**inputs, **labels}
+
+    # ---- FSDP2 ----
+
+    def create_optimizer(self, *args, **kwargs) -> torch.optim.Optimizer:
+        """As stock. Under FSDP2, it shards shared weights first."""
+        start_sharding(self.model, self.accelerator)
+        return super().create_optimizer(*args, **kwargs)
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """As stock, and under FSDP2 the whole model, also where checkpoints have shards. All processes must call this.
+
+        Trainer calls it for a checkpoint's folder too. Where its weights are in shards, they are not saved here.
+        """
+        plugin = fsdp_plugin(self.accelerator)
+        if plugin is None:
+            super().save_model(output_dir, _internal_call)
+            return
+        is_in_shards = _internal_call and "SHARDED" in str(plugin.state_dict_type)
+        weights = {} if is_in_shards else gather_weights(self.model, self.accelerator)
+        if self.args.should_save:
+            folder = output_dir or require_output_dir(self.args)
+            self.model.save_pretrained(folder, state_dict=weights)
+            if self.processing_class is not None:
+                self.processing_class.save_pretrained(folder)
+            torch.save(self.args, os.path.join(folder, TRAINING_ARGS_NAME))
+        if self.args.push_to_hub and not _internal_call:
+            self.push_to_hub(commit_message="Model save", revision=self.args.hub_revision)
