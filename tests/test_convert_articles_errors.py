@@ -99,9 +99,7 @@ def test_a_converted_model_is_saved_and_loaded(source, tmp_path):
     [
         ({"n_layer": "six"}, "'num_hidden_layers' expected int"),
         ({"n_layer": 0}, "'num_hidden_layers': ValueError: Value must be a positive integer, got 0"),
-        ({"n_layer": 10**9}, "more than 10000 layers"),
         ({"n_head": 3}, "does not divide"),
-        ({"embedding_dim": 10**9}, r"model of 2.4e\+19 weights"),
         ({"vocab_size": 10**10}, r"hyperparameters make it \(10000000000, 32\)"),  # and takes no memory for it
     ],
 )
