@@ -76,7 +76,7 @@ def main():
             processing_class=tokenizer,
             callbacks=callbacks,
         )
-        trainer.train(resume_from_checkpoint=CheckpointKeeper(trainer).open(checkpoint))
+        trainer.train(resume_from_checkpoint=CheckpointKeeper(trainer).begin(checkpoint))
         save_final_model(trainer)
         validation = {}
         if "validation" in data.texts:

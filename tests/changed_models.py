@@ -221,7 +221,22 @@ def sliding_cache(model):
     model.config.sliding_window = 3
 
 
+def layers_in_a_list(model):
+    stack = stack_of(model)
+    layers = list(stack.layers)
+    del stack.layers
+    stack.layers = layers
+    layers[1].feed_forward.register_forward_hook(lambda module, inputs, output: -output)
+
+
+def module_hidden_by_an_attribute(model):
+    hooked = copy.deepcopy(layer_of(model).feed_forward)
+    hooked.register_forward_hook(lambda module, inputs, output: -output)
+    object.__setattr__(layer_of(model), "feed_forward", hooked)
+
+
 CHANGES = [
+    layers_in_a_list, module_hidden_by_an_attribute,
     hook, hook_before, hook_on_head, forward_of_an_instance, forward_of_the_model, attention_of_one_layer,
     scaling_of_cross_attention_or_norm, monte_carlo_dropout, dropout_in_attention_alone, linear_of_the_user,
     head_of_the_user, class_swapped, class_of_the_model, rms_norm, activation_of_the_user, activation_with_weights,

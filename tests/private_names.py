@@ -90,10 +90,6 @@ PRIVATE_NAMES = [
         "Called to resize the head with the target embedding, as Marian does.",
     ),
     PrivateName(
-        MODEL, "_loss_function",
-        "Asked for: it is there once a user has assigned `model.loss_function`, which needs the logits.",
-    ),
-    PrivateName(
         MODEL, "_auto_class",
         "Read: the Auto class that `register_for_auto_class` has noted on a user's subclass.",
     ),
@@ -104,7 +100,7 @@ PRIVATE_NAMES = [
     # whether calling a module runs the code of its class and nothing else
     PrivateName(
         MODULE,
-        "_parameters _buffers _forward_hooks _forward_pre_hooks _backward_hooks _backward_pre_hooks "
+        "_parameters _buffers _modules _forward_hooks _forward_pre_hooks _backward_hooks _backward_pre_hooks "
         "_compiled_call_impl",
         "Read: hooks and what replaces a call. torch has no public way to ask for them.",
     ),

@@ -236,3 +236,32 @@ def test_a_large_vocabulary_gives_the_outputs_of_transformers(monkeypatch, famil
         ends = {"eos_token_id": list(range(2, last_end)), "length_penalty": 0.6}
         outputs = assert_equal(shake(FAMILIES[family]()), num_beams=width, max_new_tokens=20, **EVERYTHING, **ends)
         assert outputs["sequences."].shape[0] == len(PROMPTS)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_beams_of_equal_scores_come_in_the_order_of_transformers(dtype, family):
+    """A large vocabulary whose tokens come in equal pairs is searched by blocks only where no scores are equal."""
+    sizes = {"vocab_size": 5003} | ({"decoder_vocab_size": 5003} if family == "transformer" else {})
+    model = shake(FAMILIES[family](**sizes)).to(dtype)
+    with torch.no_grad():
+        model.lm_head.weight[3:2500] = model.lm_head.weight[2500:4997].clone()
+    assert_equal(model, num_beams=4, max_new_tokens=8, eos_token_id=None, **EVERYTHING)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_a_processors_dtype_is_that_of_the_sums(model, dtype):
+    def halve(input_ids, scores):
+        return scores.to(dtype)
+
+    tokens = [
+        model.generate(PROMPTS, num_beams=3, max_new_tokens=8, eos_token_id=None,
+                       logits_processor=LogitsProcessorList([halve]), **loop)
+        for loop in ({}, {"cache_implementation": "dynamic"})
+    ]  # fmt: skip
+    assert tokens[0].equal(tokens[1])
+
+
+@pytest.mark.parametrize("options", [{"penalty_alpha": 0.6, "top_k": 4}, {"num_beams": 4, "num_beam_groups": 2}])
+def test_other_modes_are_left_to_transformers(model, options):
+    with pytest.raises(ValueError, match="trust_remote_code"):
+        model.generate(PROMPTS, max_new_tokens=4, **options)

@@ -267,6 +267,21 @@ def test_a_saved_generation_config_keeps_the_sliding_window(prompt, tmp_path):
     assert loaded.generate(prompt).equal(greedy(model, prompt, 20, window=8))
 
 
+def test_an_argument_of_none_stays_none_where_the_window_slides(prompt):
+    model = make_gpt(max_position_embeddings=30)
+    model.generation_config.eos_token_id = list(range(60))
+    tokens = model.generate(prompt, max_new_tokens=9, do_sample=False, eos_token_id=None, slide_window=True)
+    assert tokens.shape[1] == prompt.shape[1] + 9
+
+
+def test_an_argument_of_false_overrides_a_config_that_slides(prompt):
+    model = make_gpt(max_position_embeddings=8)
+    model.generation_config.update(slide_window=True)
+    vars(model.generation_config)["slide_window"] = True
+    with pytest.raises(ValueError, match="`max_position_embeddings` of this model is 8"):
+        model.generate(prompt, max_new_tokens=20, slide_window=False)
+
+
 @pytest.mark.parametrize(
     ("options", "named"),
     [

@@ -195,3 +195,45 @@ def test_a_prompt_as_long_as_the_positions_gets_advice_that_helps(length, advice
         model.generate(ids, max_new_tokens=5)
     if length == 40:
         assert model.generate(ids, max_new_tokens=1, eos_token_id=None).shape == (1, 41)
+
+
+def test_an_encoders_loss_under_trainer_counts_each_label(tmp_path):
+    """A label at the first position counts too: Trainer counts labels by the model's `loss_type`."""
+    torch.manual_seed(0)
+    model, ids = make_gpt(is_causal=False), torch.randint(3, 60, (2, 6))
+    rows = [{"input_ids": row, "attention_mask": [1] * 6, "labels": row} for row in ids.tolist()]
+    arguments = Arguments(str(tmp_path), per_device_eval_batch_size=2, report_to="none", use_cpu=True)
+    trainer = Trainer(model, arguments, eval_dataset=rows)
+    expected = torch.nn.functional.cross_entropy(model(ids).logits.flatten(0, 1), ids.flatten())
+    assert trainer.evaluate()["eval_loss"] == pytest.approx(expected.item(), abs=1e-5)
+
+
+def test_packed_targets_do_not_see_each_other_whatever_the_cache():
+    model, source = make_transformer(), torch.randint(3, 60, (2, 6))
+    first, second = torch.randint(3, 60, (2, 4)), torch.randint(3, 60, (2, 5))
+    inputs = {"input_ids": source, "decoder_position_ids": torch.tensor([[*range(4), *range(5)]])}
+    for use_cache in (False, True):
+        logits = model(**inputs, decoder_input_ids=torch.cat((first, second), 1), use_cache=use_cache).logits
+        torch.testing.assert_close(logits[:, 4:], model(source, decoder_input_ids=second).logits, **CLOSE)
+
+
+def test_a_source_mask_of_another_length_is_refused():
+    model, ids = make_transformer(), torch.randint(3, 60, (2, 6))
+    encoded = model.model.encoder(ids)
+    with pytest.raises(ValueError, match="mask has 1 columns, but there are 6 tokens"):
+        model(encoder_outputs=encoded, attention_mask=torch.zeros(2, 1), decoder_input_ids=ids)
+
+
+@pytest.mark.parametrize("convert", [lambda mask: 2 * mask, lambda mask: 0.5 * mask, lambda mask: mask.bool()])
+def test_a_2d_mask_is_zero_or_not(family, convert):
+    model, ids = FAMILIES[family](), torch.randint(3, 60, (2, 6))
+    mask = torch.tensor([[0, 0, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1]])
+    expected, logits = (model(**inputs_of(family, ids), attention_mask=x).logits for x in (mask, convert(mask)))
+    torch.testing.assert_close(logits[mask.bool()], expected[mask.bool()])
+
+
+def test_a_full_length_mask_serves_a_static_cache():
+    model, ids = make_gpt(), torch.randint(3, 60, (2, 6))
+    mask = torch.ones(2, 12, dtype=torch.long)
+    cache = StaticCache(model.config, max_cache_len=12)
+    torch.testing.assert_close(model(ids, attention_mask=mask, cache=cache).logits, model(ids).logits, **CLOSE)

@@ -96,6 +96,15 @@ def test_a_step_on_two_processes_is_the_hand_computed_one(family, smoothing, tmp
 
 
 @pytest.mark.parametrize("family", FAMILIES)
+def test_a_subclass_with_a_loss_of_its_own_is_obeyed(family):
+    class Mine(type(FAMILIES[family]())):
+        def loss_function(self, logits, labels, **kwargs):
+            return torch.tensor(42.0)
+
+    ids = torch.tensor([[5, 6, 7, 8]])
+    assert Mine(FAMILIES[family]().config)(ids, labels=ids, skip_logits=True).loss == 42.0
+
+
 def test_a_loss_function_of_the_users_own_is_called_when_logits_are_skipped(family):
     model, ids = FAMILIES[family](), torch.tensor([[5, 6, 7, 8]])
     expected = model(ids, labels=ids, ignore_index=7).loss

@@ -61,7 +61,7 @@ class Hypotheses(NamedTuple):
 
     def write_rows(self, rows: torch.Tensor, others: "Hypotheses") -> None:
         for values, new in zip(self, others, strict=True):
-            values[rows] = new
+            values[rows] = new.to(values.dtype)  # a processor may give scores of another dtype
 
     def join(self, others: "Hypotheses") -> "Hypotheses":
         return Hypotheses(*(torch.cat(pair, 1) for pair in zip(self, others, strict=True)))
@@ -144,13 +144,11 @@ def beam_search(
             kept_logits += (logits.flatten(0, 1).clone(),)
         if kept_scores is not None:
             kept_scores += (scores.flatten(0, 1).clone(),)
-        if processes:  # which may have kept its scores
-            scores = scores.clone()
         vocab_size = scores.shape[-1]
         if vocab_size >= LARGE and not (processes or generation_config.do_sample):
             scores, chosen = _largest_sums(scores, running.scores, num_candidates)
         else:
-            scores = scores.add_(running.scores[..., None]).flatten(1)
+            scores = (scores + running.scores[..., None]).flatten(1)
             if generation_config.do_sample:
                 chosen = torch.multinomial(scores.softmax(-1), num_candidates)
                 scores, order = scores.gather(1, chosen).sort(dim=-1, descending=True)
@@ -236,8 +234,10 @@ def _largest_sums(scores: torch.Tensor, sums: torch.Tensor, count: int) -> tuple
     rest = torch.arange(whole, vocab_size) + torch.arange(num_beams)[:, None] * vocab_size
     places = (first[..., None] + torch.arange(0, whole, BLOCKS)).flatten(1)
     places = torch.cat((places, rest.flatten().expand(len(places), -1)), 1)
-    largest, order = (scores.flatten(1).gather(1, places) + sums.gather(1, places // vocab_size)).topk(count)
-    return largest, places.gather(1, order)
+    largest, order = (scores.flatten(1).gather(1, places) + sums.gather(1, places // vocab_size)).topk(count + 1)
+    if (largest[:, 1:] == largest[:, :-1]).any():  # the order of equal sums is that of one search over all
+        return (scores + sums[..., None]).flatten(1).topk(count)
+    return largest[:, :count], places.gather(1, order[:, :count])
 
 
 def _select(values: torch.Tensor, beams: torch.Tensor) -> torch.Tensor:

@@ -34,6 +34,20 @@ LAYERS: dict[type, type] = {
 }
 ACTIVATIONS = {entry[0] if isinstance(entry, tuple) else entry for entry in ACT2CLS.values()}
 SAME_IN_TRAINING = {nn.Linear, nn.LayerNorm, nn.Identity, nn.Embedding, nn.ModuleList} | ACTIVATIONS
+ATTENTION, FEED_FORWARD = {"q_proj", "k_proj", "v_proj", "o_proj"}, {"fc1", "activation", "fc2"}
+LAYER = {"self_attn", "self_attn_norm", "feed_forward", "feed_forward_norm"}
+STACK = {"embed_tokens", "embed_positions", "layers", "norm"}
+CHILDREN = {
+    MultiHeadAttention: ATTENTION,
+    FeedForward: FEED_FORWARD,
+    ScratchGPTLayer: LAYER,
+    ScratchTransformerDecoderLayer: LAYER | {"cross_attn", "cross_attn_norm"},
+    ScratchGPTModel: STACK | {"embed_norm"},
+    ScratchTransformerDecoder: STACK,
+    ScratchTransformerModel: {"encoder", "decoder"},
+    ScratchGPTForCausalLM: {"model", "lm_head"},
+    ScratchTransformerForConditionalGeneration: {"model", "lm_head"},
+}
 # the classes that a module of one of these names may have; all others are norms, layers, or models
 BY_NAME = {
     **{name: {nn.Linear} for name in ("q_proj", "k_proj", "v_proj", "o_proj", "fc1", "fc2", "lm_head")},
@@ -54,7 +68,9 @@ def can_decode(model: PreTrainedModel) -> bool:
     if type(model) not in LAYERS:
         return False
     stack = model.model.decoder if model.config.is_encoder_decoder else model.model
-    named = [("", model), ("", model.model), ("lm_head", model.lm_head), *stack.named_modules()]
+    named = [("", model), ("", model.model), ("lm_head", model.lm_head), *stack.named_modules(remove_duplicate=False)]
+    if not all(_has_own_children(module) for _, module in named) or stack.config is not model.config:
+        return False
     if not all(type(module) in BY_NAME.get(name.rpartition(".")[2], OTHERS) for name, module in named):
         return False
     modules, dtype = [module for _, module in named], model.lm_head.weight.dtype
@@ -74,6 +90,12 @@ def can_decode(model: PreTrainedModel) -> bool:
     )
 
 
+def _has_own_children(module: nn.Module) -> bool:
+    """Whether the module has the children that its class makes, and no attribute hides one of them."""
+    children = module._modules.keys()
+    return CHILDREN.get(type(module), children) == children and children.isdisjoint(vars(module))
+
+
 def _is_regular(layer: Any, index: int, implementation: str) -> bool:
     """Whether the layer's attentions use the cache's place `index`, and their projections can be joined into one."""
     attentions = [module for module in layer.children() if isinstance(module, MultiHeadAttention)]
@@ -83,7 +105,8 @@ def _is_regular(layer: Any, index: int, implementation: str) -> bool:
         and attention.num_key_value_groups == 1
         and attention.head_dim == attention.v_head_dim
         and len({part.weight.shape for part in (attention.q_proj, attention.k_proj, attention.v_proj)}) == 1
-        and len({part.bias is None for part in (attention.q_proj, attention.k_proj, attention.v_proj)}) == 1
+        and len({getattr(part.bias, "shape", None) for part in (attention.q_proj, attention.k_proj, attention.v_proj)})
+        == 1
         for attention in attentions
     )
 

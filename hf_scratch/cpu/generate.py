@@ -30,9 +30,10 @@ OUTPUTS = {  # (is it an encoder-decoder, has it beams): the class of the output
     (True, False): GenerateEncoderDecoderOutput,
     (True, True): GenerateBeamEncoderDecoderOutput,
 }
-# `generate()` does not hand these to a `custom_generate`, or drafts tokens in its own loop
+# other modes, and what `generate()` does not hand to a `custom_generate`
 LEFT_TO_TRANSFORMERS = {
-    "assistant_model", "assistant_early_exit", "assistant_tokenizer", "cache_implementation", "custom_generate",
+    "assistant_model", "assistant_early_exit", "assistant_tokenizer", "cache_implementation", "constraints",
+    "custom_generate", "dola_layers", "force_words_ids", "num_beam_groups", "penalty_alpha",
     "prompt_lookup_num_tokens", "stop_strings", "synced_gpus", "token_healing", "tokenizer",
 }  # fmt: skip
 # what the loop reads of the prepared arguments of `forward`
@@ -108,6 +109,7 @@ def _serves(
     records = config.output_attentions or config.output_hidden_states
     return (
         known.issuperset(model_kwargs)
+        and isinstance(model_kwargs.get("logits_to_keep", 1), int)
         and input_ids.device.type == "cpu"
         and input_ids.numel() > 0
         and config.use_cache

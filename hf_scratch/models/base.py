@@ -18,6 +18,7 @@ from safetensors import SafetensorError
 from torch import nn
 from transformers import initialization as init
 from transformers.integrations import hub_kernels
+from transformers.loss.loss_utils import ForCausalLMLoss, ForMaskedLMLoss
 from transformers.modeling_utils import PreTrainedModel
 from transformers.utils import logging
 
@@ -138,7 +139,7 @@ class ScratchPreTrainedModel(PreTrainedModel):
         if skip_logits is None:
             skip_logits = self.training and self.config.skip_logits
         loss_kwargs = {name: kwargs.pop(name) for name in LOSS_KWARGS if name in kwargs}
-        if hasattr(self, "_loss_function") or kwargs.get("ignore_index", -100) != -100:
+        if self.loss_function not in (ForCausalLMLoss, ForMaskedLMLoss) or kwargs.get("ignore_index", -100) != -100:
             if used := [name for name, value in loss_kwargs.items() if value]:
                 raise ValueError(
                     f"`{'`, `'.join(used)}` cannot be combined with a loss function or an `ignore_index` of "

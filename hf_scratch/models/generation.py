@@ -1,10 +1,10 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 """What our models add to transformers' `generate()`: checks, a sliding window, and a place for a faster loop."""
 
-import copy
 import functools
 import inspect
 import math
+from contextvars import ContextVar
 
 import torch
 from transformers.generation import GenerationConfig, GenerationMixin
@@ -13,6 +13,7 @@ from .base import ScratchPreTrainedModel
 from .inputs import check_options
 from .on_cpu import ON_CPU
 
+SLIDES = ContextVar("slides", default=False)  # whether the window slides in the running call of `generate()`
 SIGNATURE = inspect.signature(GenerationMixin.generate)
 MAX_LOG_LENGTH_FACTOR = math.log(torch.finfo(torch.float32).max)
 
@@ -20,8 +21,8 @@ MAX_LOG_LENGTH_FACTOR = math.log(torch.finfo(torch.float32).max)
 class ScratchGenerationMixin(ScratchPreTrainedModel, GenerationMixin):
     """`generate()` with checks of its options and a sliding window.
 
-    **On a CPU**, where the package is installed and the model is as its class made it, the loop of `hf_scratch.cpu`
-    takes the place of transformers'. Tokens, scores, logits and the cache are the same, but for rounding.
+    **On a CPU**, where the package is installed and the model is as its class made it, the loop of its folder
+    `cpu` takes the place of transformers'. Tokens, scores, logits and the cache are the same, but for rounding.
     `cache_implementation="dynamic"` always chooses transformers' loop.
 
     **The window.** By default, a request that could pass `max_position_embeddings` is refused before the first token.
@@ -39,6 +40,8 @@ class ScratchGenerationMixin(ScratchPreTrainedModel, GenerationMixin):
     def generate(self, *args, **kwargs):
         given = SIGNATURE.bind(self, *args, **kwargs).arguments
         given = {name: value for name, value in (given | given.pop("kwargs", {})).items() if name != "self"}
+        if given.get("slide_window", False) is None:
+            del given["slide_window"]
         # as in transformers, arguments come before entries of a config, in which None means the default
         options = dict(given)
         for config in (given.get("generation_config"), self.generation_config):
@@ -47,13 +50,14 @@ class ScratchGenerationMixin(ScratchPreTrainedModel, GenerationMixin):
         self._check_call(options)
         given.pop("slide_window", None)
         if options.get("slide_window"):
-            config = copy.deepcopy(given.pop("generation_config", None) or GenerationConfig())
-            given = config.update(**given) | {"window": self.config.max_position_embeddings}
-            vars(config)["slide_window"] = True
-            given["generation_config"] = config
+            given["window"] = self.config.max_position_embeddings
         if loop := ON_CPU.get("decoding_loop", lambda *_: None)(self, options):
             given["custom_generate"] = loop
-        return super().generate(**given)
+        slides = SLIDES.set(bool(options.get("slide_window")))
+        try:
+            return super().generate(**given)
+        finally:
+            SLIDES.reset(slides)
 
     def _check_call(self, options: dict) -> None:
         if not getattr(self.config, "is_causal", True):
@@ -94,7 +98,7 @@ class ScratchGenerationMixin(ScratchPreTrainedModel, GenerationMixin):
         # the last generated token is never read, so it needs no position
         if generation_config.max_length <= longest + 1:
             return generation_config
-        if not getattr(generation_config, "slide_window", False):
+        if not SLIDES.get():
             shorten = f"Set `max_new_tokens` to {longest + 1 - length} or less" if length <= longest else "Shorten it"
             raise ValueError(
                 f"Generation could reach {generation_config.max_length} tokens ({length} given, up to "

@@ -55,6 +55,23 @@ def _holds_tensor(value: Any) -> bool:
     return isinstance(value, (torch.Tensor, Cache))
 
 
+def check_mask_length(attention_mask: torch.Tensor | None, states: Any, past_length: int = 0) -> None:
+    """Raise ValueError unless a 2-d mask has a column for each token: transformers fills it up or cuts it silently.
+
+    Args:
+        attention_mask: a mask of any shape, or None.
+        states: (batch, length, width), the keys' tokens without those of the cache.
+        past_length: tokens of the cache.
+    """
+    if attention_mask is None or attention_mask.ndim != 2 or is_torchdynamo_compiling():
+        return
+    if attention_mask.shape[1] != (length := past_length + states.shape[1]):
+        raise ValueError(
+            f"The attention mask has {attention_mask.shape[1]} columns, but there are {length} tokens, {past_length} "
+            "of them in the cache."
+        )
+
+
 def make_position_ids(
     config: PreTrainedConfig,
     inputs_embeds: torch.Tensor,
@@ -73,26 +90,21 @@ def make_position_ids(
             as many as a 2-d mask has columns; or a given position is negative or beyond the last one.
     """
     length, longest = inputs_embeds.shape[1], config.max_position_embeddings
-    # a StaticCache's length is a tensor: Python must not branch on it, and the cache bounds it by itself
     past_length = cache.get_seq_length() if isinstance(cache, Cache) else 0
-    end = length + past_length if isinstance(past_length, int) else None
-    has_2d_mask = attention_mask is not None and attention_mask.ndim == 2
-    is_compiling = is_torchdynamo_compiling()
-    if has_2d_mask and end not in (None, attention_mask.shape[1]) and not is_compiling:
-        raise ValueError(
-            f"The attention mask has {attention_mask.shape[1]} columns, but there are {end} tokens, {past_length} of "
-            "them in the cache."
-        )
+    # a StaticCache's length is a tensor: Python must not branch on it, and the cache bounds it by itself
+    end = None if getattr(cache, "is_compileable", False) else length + past_length
+    if end is not None:
+        check_mask_length(attention_mask, inputs_embeds, past_length)
     if position_ids is None:
-        if end is not None and end > longest and not is_compiling:
+        if end is not None and end > longest and not is_torchdynamo_compiling():
             raise ValueError(
                 f"The input is {end} tokens long, but `max_position_embeddings` of this model is {longest}. Shorten "
                 "the input (`truncation=True` in the tokenizer), generate fewer tokens, or train a model with more "
                 "positions."
             )
         position_ids = (torch.arange(length, device=inputs_embeds.device) + past_length).unsqueeze(0)
-        if has_2d_mask:
-            counted = (attention_mask.to(inputs_embeds.device).long().cumsum(-1) - 1).clamp(min=0)
+        if attention_mask is not None and attention_mask.ndim == 2:
+            counted = ((attention_mask.to(inputs_embeds.device) != 0).cumsum(-1) - 1).clamp(min=0)
             position_ids = counted[:, position_ids[0]]
     elif position_ids.device.type == "cpu" and position_ids.numel() > 0 and not is_transformed(position_ids):
         first, last = (int(x) for x in position_ids.aminmax())

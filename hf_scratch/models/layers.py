@@ -47,8 +47,8 @@ def eager_attention_forward(
         The context (batch, query length, heads, v_head_dim) and the weights (batch, heads, query length, key length).
     """
     scores = torch.matmul(query, key.transpose(2, 3)) * scaling
-    if attention_mask is not None and attention_mask.dtype == torch.bool:
-        scores = scores.masked_fill(~attention_mask, torch.finfo(scores.dtype).min)
+    if attention_mask is not None and not attention_mask.is_floating_point():
+        scores = scores.masked_fill(attention_mask == 0, torch.finfo(scores.dtype).min)
     elif attention_mask is not None:
         scores = scores + attention_mask
     # at least in float32: a bfloat16 sum over a long row loses the small weights

@@ -89,7 +89,7 @@ def linear_cross_entropy(
     teachers = teachers if distillation_alpha else ()
     if shapes := [tuple(each.shape[:-1]) for each, _ in teachers if each.shape[:-1] != labels.shape]:
         raise ValueError(f"A teacher predicts tokens of shape {shapes[0]}, but the labels are {tuple(labels.shape)}.")
-    labels, states = labels.to(hidden_states.device), [hidden_states, *(each for each, _ in teachers)]
+    labels, states = labels.to(hidden_states.device).long(), [hidden_states, *(each for each, _ in teachers)]
     if r_drop_alpha:
         if len(labels) % 2:
             raise ValueError(f"`r_drop_alpha` needs each row twice, but the batch has {len(labels)} rows.")
@@ -104,8 +104,7 @@ def linear_cross_entropy(
     teachers = [Teacher(each, head) for each, (_, head) in zip(taught, teachers, strict=True)]
     arguments = (labels, label_smoothing, num_items, r_drop_alpha, teachers, distillation_alpha)
     linear: Any = lm_head
-    is_sharded = [base.__name__ for base in type(lm_head).__bases__] == ["FSDPModule", "Linear"]
-    if is_sharded and "forward" not in vars(lm_head) and not is_torchdynamo_compiling():
+    if _is_sharded(lm_head) and not is_torchdynamo_compiling():
         # FSDP2 gathers the weights before a call of the module, and shards their gradients after its backward pass
         linear.forward = partial(_compute, partial(nn.Linear.forward, linear), linear, *arguments)
         try:
@@ -283,6 +282,17 @@ def runs_own_code(module: nn.Module) -> bool:
         and all(getattr(hook, "__module__", None) in IDLE_HOOKS for hook in hooks)
         and module._compiled_call_impl is None
         and not any(_is_replaced(module, name, value) for name, value in vars(module).items())
+    )
+
+
+def _is_sharded(module: nn.Module) -> bool:
+    """Whether FSDP2 shards an `nn.Linear`, which has no other hooks than those that gather its weights."""
+    hooks = (*module._forward_pre_hooks.values(), *module._forward_hooks.values())
+    return (
+        [base.__name__ for base in type(module).__bases__] == ["FSDPModule", "Linear"]
+        and all((getattr(hook, "__module__", None) or "").startswith("torch.distributed.fsdp") for hook in hooks)
+        and not (module._backward_hooks or module._backward_pre_hooks)
+        and "forward" not in vars(module)
     )
 
 

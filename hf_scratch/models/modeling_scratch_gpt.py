@@ -168,6 +168,8 @@ class ScratchGPTForCausalLM(ScratchGPTPreTrainedModel, ScratchGenerationMixin):
 
     def __init__(self, config: ScratchGPTConfig):
         super().__init__(config)
+        if not config.is_causal:
+            self.loss_type = "ForMaskedLM"  # the class name implies one that shifts; Trainer counts labels by it
         self.model = ScratchGPTModel(config)
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=config.lm_head_bias)
         self.post_init()
@@ -222,12 +224,12 @@ class ScratchGPTForCausalLM(ScratchGPTPreTrainedModel, ScratchGenerationMixin):
         if labels is None or not skip_logits:
             logits = self.lm_head(slice_logits_to_keep(hidden_states, logits_to_keep))
         if labels is not None:
-            if shift_labels is None:
-                is_causal = kwargs.get("is_causal", self.config.is_causal)
-                # an encoder predicts masked tokens, each at its own position
-                shift_labels = (
-                    shift_left(labels, attention_mask, kwargs.get("ignore_index", -100)) if is_causal else labels
-                )
+            if shift_labels is None and not kwargs.get("is_causal", self.config.is_causal):
+                shift_labels = labels  # an encoder predicts masked tokens, each at its own position
+            elif shift_labels is None:
+                # Trainer's `num_items_in_batch` counts what padding predicts too
+                mask = attention_mask if kwargs.get("num_items_in_batch") is None else None
+                shift_labels = shift_left(labels, mask, kwargs.get("ignore_index", -100))
             loss = self.compute_loss(hidden_states, logits, labels, shift_labels, loss_kwargs, **kwargs)
         return CausalLMOutputWithPast(
             loss=loss,

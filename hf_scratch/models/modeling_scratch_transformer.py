@@ -28,7 +28,7 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 from .base import ScratchPreTrainedModel
 from .configuration_scratch_transformer import ScratchTransformerConfig
 from .generation import ScratchGenerationMixin
-from .inputs import check_inputs, check_kwargs, make_position_ids, shift_right, slice_logits_to_keep
+from .inputs import check_inputs, check_kwargs, check_mask_length, make_position_ids, shift_right, slice_logits_to_keep
 from .layers import FeedForward, MultiHeadAttention, ResidualLayer, make_position_embedding, rename_cache
 from .loss import ScratchKwargs
 from .on_cpu import apply_dropout
@@ -112,7 +112,7 @@ class ScratchTransformerPreTrainedModel(ScratchPreTrainedModel):
     _no_split_modules = ["ScratchTransformerEncoderLayer", "ScratchTransformerDecoderLayer"]
 
     def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
-        """Labels (batch, length) shifted right behind `decoder_start_token_id`; -100 becomes `pad_token_id`."""
+        """Labels (batch, length), shifted right: see `shift_right`."""
         return shift_right(self.config, labels)
 
     def resize_token_embeddings(self, *args, **kwargs) -> nn.Embedding:
@@ -231,8 +231,7 @@ class ScratchTransformerDecoder(ScratchTransformerStack):
             cache: an `EncoderDecoderCache` with the earlier tokens and the source.
         """
         check_kwargs(cache, kwargs)
-        if use_cache and cache is None:
-            cache = DynamicCache(config=self.config)
+        check_mask_length(encoder_attention_mask, encoder_hidden_states)
         if cache is not None and not isinstance(cache, EncoderDecoderCache):
             cache = EncoderDecoderCache(cache, DynamicCache(config=self.config))
         hidden_states = self.embed(input_ids, inputs_embeds, attention_mask, position_ids, cache)
@@ -249,6 +248,8 @@ class ScratchTransformerDecoder(ScratchTransformerStack):
             attention_mask=encoder_attention_mask,
             encoder_hidden_states=encoder_hidden_states,
         )
+        if use_cache and cache is None:  # packed texts are told apart only where there is none yet
+            cache = EncoderDecoderCache(DynamicCache(config=self.config), DynamicCache(config=self.config))
         for layer in self.layers:
             hidden_states = layer(
                 hidden_states,

@@ -68,7 +68,7 @@ class CheckpointKeeper(TrainerCallback):
         # after Trainer's own, which says what is due, and before those that read a checkpoint that was saved
         trainer.callback_handler.callbacks.insert(1, self)
 
-    def open(self, wanted) -> str | None:
+    def begin(self, wanted) -> str | None:
         """Find, check and read the checkpoint that `Trainer.train` is asked to resume from, if any.
 
         All processes must call this, before each training.
@@ -93,7 +93,7 @@ class CheckpointKeeper(TrainerCallback):
             part.load(None if self.checkpoint is None else Path(self.checkpoint))
         return self.checkpoint
 
-    def close(self) -> None:
+    def end(self) -> None:
         """Undo what the start of the training has changed."""
         if self.has_begun:
             self.trainer.args.save_total_limit = self.limit

@@ -105,12 +105,12 @@ class ScratchTrainerMixin(Trainer):
             self.add_callback(callback)
 
     def train(self, resume_from_checkpoint=None, *args, **kwargs):
-        """As stock, with the checks of `CheckpointKeeper.open`.
+        """As stock, with the checks of `CheckpointKeeper.begin`.
 
         Raises:
             UserError: see there; or an option does not let the training begin.
         """
-        checkpoint = self.checkpoints.open(resume_from_checkpoint)
+        checkpoint = self.checkpoints.begin(resume_from_checkpoint)
         ignore_data_skip = self.args.ignore_data_skip
         self.args.ignore_data_skip |= self.stream_position is not None  # a stream goes on at its position
         try:
@@ -122,7 +122,7 @@ class ScratchTrainerMixin(Trainer):
             raise
         finally:
             self.args.ignore_data_skip = ignore_data_skip
-            self.checkpoints.close()
+            self.checkpoints.end()
             for callback in self.callback_handler.callbacks:
                 if isinstance(callback, StopOnSignal):
                     callback.give_signals_back()  # Trainer calls no callback after an error
