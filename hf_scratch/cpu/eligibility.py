@@ -65,7 +65,7 @@ OTHERS = {nn.LayerNorm, nn.Identity, *LAYERS, *LAYERS.values(), *MODELS}
 
 def can_decode(model: PreTrainedModel) -> bool:
     """Whether all modules have known classes, run those classes' code in evaluation mode, and are dense on a CPU."""
-    if type(model) not in LAYERS:
+    if type(model) not in LAYERS or type(model.model) not in MODELS:
         return False
     stack = model.model.decoder if model.config.is_encoder_decoder else model.model
     named = [("", model), ("", model.model), ("lm_head", model.lm_head), *stack.named_modules(remove_duplicate=False)]

@@ -2,7 +2,7 @@
 """The cross-entropy of a linear head without all of its logits, which are a training step's largest tensor."""
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import torch
@@ -281,7 +281,7 @@ def runs_own_code(module: nn.Module) -> bool:
         not any(others)
         and all(getattr(hook, "__module__", None) in IDLE_HOOKS for hook in hooks)
         and module._compiled_call_impl is None
-        and not any(_is_replaced(module, name, value) for name, value in vars(module).items())
+        and not _replaced_names(module)
     )
 
 
@@ -296,12 +296,20 @@ def _is_sharded(module: nn.Module) -> bool:
     )
 
 
-def _is_replaced(module: nn.Module, name: str, value: object) -> bool:
-    method = getattr(type(module), name, None)
-    is_method = callable(method) and name != "generate"  # a wrapper of `generate` changes nothing within
-    return name in ("weight", "bias", "_reorder_cache") or (
-        is_method and getattr(value, "__func__", None) is not method
-    )
+def _replaced_names(module: nn.Module) -> list[str]:
+    """Methods and weights of the class in whose place the instance has something else."""
+    own, cls = vars(module), type(module)
+    return [
+        name
+        for name in own.keys() & _reserved(cls)
+        if getattr(own[name], "__func__", None) is not getattr(cls, name, own)
+    ]
+
+
+@lru_cache
+def _reserved(cls: type) -> frozenset[str]:
+    methods = {name for name in dir(cls) if callable(getattr(cls, name, None))}
+    return frozenset(methods | {"weight", "bias", "_reorder_cache"}) - {"generate"}  # wrapped by tracing tools
 
 
 def are_dense(modules: Iterable[nn.Module], device: torch.device, dtype: torch.dtype | None = None) -> bool:
