@@ -237,3 +237,22 @@ def test_a_full_length_mask_serves_a_static_cache():
     mask = torch.ones(2, 12, dtype=torch.long)
     cache = StaticCache(model.config, max_cache_len=12)
     torch.testing.assert_close(model(ids, attention_mask=mask, cache=cache).logits, model(ids).logits, **CLOSE)
+
+
+@pytest.mark.parametrize("cache", [None, "static", "dynamic"])
+def test_a_target_padded_on_the_left_goes_on_as_alone(cache):
+    model, source = make_transformer(), torch.randint(3, 60, (1, 6))
+    model.generation_config.eos_token_id = None
+    target = torch.randint(3, 60, (1, 4))
+    options = {"max_new_tokens": 6, "do_sample": False, "cache_implementation": cache}
+    alone = model.generate(source, decoder_input_ids=target, **options)
+    padded, mask = (torch.nn.functional.pad(x, (3, 0)) for x in (target, torch.ones_like(target)))
+    tokens = model.generate(source, decoder_input_ids=padded, decoder_attention_mask=mask, **options)
+    assert tokens[:, -10:].equal(alone[:, -10:])  # behind the padding comes what was given, and 6 new tokens
+
+
+def test_an_encoder_generates_in_no_way():
+    model = make_gpt(is_causal=False)
+    for generate in (model.generate, model.generate_batch):
+        with pytest.raises(ValueError, match="encoder"):
+            generate([[5, 6, 7]])

@@ -59,11 +59,19 @@ class ScratchGenerationMixin(ScratchPreTrainedModel, GenerationMixin):
         finally:
             SLIDES.reset(slides)
 
-    def _check_call(self, options: dict) -> None:
+    @functools.wraps(GenerationMixin.generate_batch)
+    def generate_batch(self, *args, **kwargs):
+        self._refuse_encoder()
+        return super().generate_batch(*args, **kwargs)
+
+    def _refuse_encoder(self) -> None:
         if not getattr(self.config, "is_causal", True):
             raise ValueError(
                 "This model is an encoder (`is_causal=False`): it fills in masked tokens, and has no next."
             )
+
+    def _check_call(self, options: dict) -> None:
+        self._refuse_encoder()
         # PEFT puts its own method here for the time of a call
         peft_model = getattr(vars(self).get("prepare_inputs_for_generation"), "__self__", None)
         is_tuned_prompt = getattr(getattr(peft_model, "active_peft_config", None), "is_prompt_learning", False)
@@ -121,6 +129,10 @@ class ScratchGenerationMixin(ScratchPreTrainedModel, GenerationMixin):
         **kwargs,
     ) -> dict[str, torch.Tensor]:
         """The next step's inputs: those of transformers, unless the text is longer than the window that slides."""
+        mask = kwargs.get("decoder_attention_mask")
+        if mask is not None and mask.ndim == 2 and kwargs.get("decoder_position_ids") is None:
+            # a static cache makes the mask 4-d, from which no positions can be counted
+            kwargs["decoder_position_ids"] = ((mask != 0).cumsum(-1) - 1).clamp(min=0)
         if window is not None and input_ids.shape[1] > window:
             input_ids = input_ids[:, -window:]
             prefix = "decoder_" if self.config.is_encoder_decoder else ""
