@@ -183,11 +183,11 @@ def test_what_does_not_fit_fsdp2_is_told_in_a_line(fsdp_run, tmp_path):
     resumed = tmp_path / "run"
     shutil.copytree(run / "checkpoint-2", resumed / "checkpoint-2")
     errors = train(command, resumed, "--resume_from_checkpoint", "last")
-    assert "was saved by FSDP as `SHARDED_STATE_DICT`, and this run saves without FSDP" in errors
+    assert "`fsdp_state_dict_type` SHARDED_STATE_DICT, and this run has None" in errors
     errors = train(command, resumed, "--resume_from_checkpoint", "last", "--optim", "sgd", sharding=FSDP2)
-    assert "does not fit this run (Missing key in checkpoint" in errors
+    assert "`optim` adamw_torch" in errors
     first = tmp_path / "fsdp1.yaml"
     text = FSDP2.read_text(encoding="utf-8").replace("fsdp_version: 2", "fsdp_version: 1")
     text = text.replace("reshard_after_forward: true", "reshard_after_forward: FULL_SHARD")
     first.write_text(text + "  fsdp_sync_module_states: false\n", encoding="utf-8")
-    assert "`fsdp_version` is 1, and only FSDP2 is supported" in train(command, tmp_path / "new", sharding=first)
+    assert "Set it to 2" in train(command, tmp_path / "new", sharding=first)
