@@ -59,6 +59,16 @@ def test_a_changed_file_of_the_old_time_is_read_again(tmp_path, source, new):
         assert (before[split]["text"][:], after[split]["text"][:]) == (["a cat"], [new])
 
 
+def test_a_file_that_a_folders_card_names_elsewhere_is_read_again(tmp_path):
+    folder, cache, file = tmp_path / "data", str(tmp_path / "cache"), tmp_path / "elsewhere.jsonl"
+    folder.mkdir()
+    card = f"---\nconfigs:\n- config_name: default\n  data_files:\n  - split: train\n    path: {file}\n---\n"
+    (folder / "README.md").write_text(card, encoding="utf-8")
+    for text in ("a cat", "a bat"):
+        (rewrite if file.exists() else write)(file, [{"text": text}])
+        assert load_splits(str(folder), cache_dir=cache)["train"]["text"][:] == [text]
+
+
 def test_a_folders_hidden_files_are_no_data(tmp_path):
     write(tmp_path / "train.jsonl", ROWS)
     (tmp_path / ".ipynb_checkpoints").mkdir()

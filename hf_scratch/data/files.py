@@ -87,12 +87,12 @@ def load_folder(folder: str, config_name: str | None = None, cache_dir: str | No
     Raises:
         ValueError: the folder has no data files, a file cannot be read, or every text in a file's column is a date.
     """
-    files = list_files(folder)
+    files = list_files(folder, config_name)
     paths = [path for path in files if path.with_name(path.name.removesuffix(".gz")).suffix in TEXT_FILES]
     json_paths = [path for path in paths if path.with_name(path.name.removesuffix(".gz")).suffix in JSON_FILES]
     for path in paths:
         if fault := find_first_fault(path, path in json_paths):
-            raise ValueError(f"`dataset_name` ({folder}), {path.relative_to(folder)}: {fault}.")
+            raise ValueError(f"`dataset_name` ({folder}), {os.path.relpath(path, folder)}: {fault}.")
     cache_dir = content_cache(files, cache_dir)
     with quiet_datasets():
         try:
@@ -100,11 +100,13 @@ def load_folder(folder: str, config_name: str | None = None, cache_dir: str | No
         except Exception as error:  # of whatever library reads the files
             for path in json_paths:
                 if fault := find_fault(path):
-                    raise ValueError(f"`dataset_name` ({folder}), {path.relative_to(folder)}: {fault}.") from error
+                    raise ValueError(
+                        f"`dataset_name` ({folder}), {os.path.relpath(path, folder)}: {fault}."
+                    ) from error
             raise ValueError(f"`dataset_name` ({folder}): {_explain(error, json_paths)}") from error
         for path in json_paths:
             if column := _find_rewritten_column(path, next(iter(splits.values())).features, cache_dir):
-                raise refuse_dates(column, f"{path.relative_to(folder)} in `dataset_name` ({folder})")
+                raise refuse_dates(column, f"{os.path.relpath(path, folder)} in `dataset_name` ({folder})")
     return splits
 
 

@@ -5,6 +5,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -73,15 +74,19 @@ def describe_source(args, cache_dir: str | None = None) -> dict[str, Any]:
         if folder is None:
             source["commit"] = load_dataset_builder(name, args.dataset_config_name, cache_dir=cache_dir).cache_dir
         else:
-            files += list_files(folder)
+            files += list_files(folder, args.dataset_config_name)
     source["files"] = _identify((path for path in files if path.is_file()), args.streaming)
     return source
 
 
-def list_files(folder: str) -> list[Path]:
-    """List the files in which datasets may find data: all files of a folder but hidden ones."""
-    paths = sorted(path for path in Path(folder).rglob("*") if path.is_file())
-    return [path for path in paths if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
+def list_files(folder: str, config_name: str | None = None) -> list[Path]:
+    """List the files in which datasets may find data: a folder's but hidden ones, and those that its card names."""
+    paths = {path for path in Path(folder).rglob("*") if path.is_file()}
+    paths = {path for path in paths if not any(part.startswith(".") for part in path.relative_to(folder).parts)}
+    with suppress(Exception):  # loading the data says what is wrong with them
+        for files in (load_dataset_builder(folder, config_name).config.data_files or {}).values():
+            paths |= {Path(file) for file in files}
+    return sorted(paths)
 
 
 def _identify(paths: Iterable[Path], streaming: bool) -> list[list]:

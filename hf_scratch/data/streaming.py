@@ -248,7 +248,7 @@ def load_stream(args, cache_dir: str | None = None) -> tuple[datasets.IterableDa
         train = others.pop("train").to_iterable_dataset() if "train" in others else None
     else:
         folder, config = find_folder(name, "dataset_name"), args.dataset_config_name
-        cache = cache_dir if folder is None else content_cache(list_files(folder), cache_dir, streaming=True)
+        cache = cache_dir if folder is None else content_cache(list_files(folder, config), cache_dir, streaming=True)
         splits = _open(folder or name, f"`dataset_name` ({name})", name=config, cache_dir=cache)
         train = splits.pop("train", None)
         for split in [split for split in limits if split in splits]:
