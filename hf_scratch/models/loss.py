@@ -2,7 +2,7 @@
 """The cross-entropy of a linear head without all of its logits, which are a training step's largest tensor."""
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -306,10 +306,16 @@ def _replaced_names(module: nn.Module) -> list[str]:
     ]
 
 
-@lru_cache
 def _reserved(cls: type) -> frozenset[str]:
-    methods = {name for name in dir(cls) if callable(getattr(cls, name, None))}
-    return frozenset(methods | {"weight", "bias", "_reorder_cache"}) - {"generate"}  # wrapped by tracing tools
+    if cls not in _RESERVED:
+        methods = {name for name in dir(cls) if callable(getattr(cls, name, None))}
+        # tracing tools wrap `generate`
+        _RESERVED[cls] = frozenset(methods | {"weight", "bias", "_reorder_cache"}) - {"generate"}
+    return _RESERVED[cls]
+
+
+_RESERVED: dict[type, frozenset[str]] = {}
+_reserved(nn.Linear)  # the head's: torch.compile cannot trace how the set is made
 
 
 def are_dense(modules: Iterable[nn.Module], device: torch.device, dtype: torch.dtype | None = None) -> bool:
