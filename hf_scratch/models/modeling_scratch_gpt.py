@@ -130,27 +130,27 @@ class ScratchGPTModel(ScratchGPTPreTrainedModel):
         texts = None
         if position_ids is not None and attention_mask is None and cache is None and not self.config.is_causal:
             texts = find_packed_sequence_indices(position_ids.expand(len(inputs_embeds), -1))
-        position_ids = make_position_ids(self.config, inputs_embeds, attention_mask, position_ids, cache)
+        positions = make_position_ids(self.config, inputs_embeds, attention_mask, position_ids, cache)
         causal_mask = create_causal_mask(
             config=self.config,
             inputs_embeds=inputs_embeds,
             attention_mask=attention_mask,
             cache=cache,
-            position_ids=position_ids,
+            position_ids=position_ids,  # only those of the caller: to look for packed texts waits for the device
             # with causal order, transformers separates packed texts itself, but only if there is no cache yet
             and_mask_function=None if texts is None else packed_sequence_mask_function(texts),
         )
         if use_cache and cache is None:
             cache = DynamicCache(config=self.config)
 
-        hidden_states = self.embed_norm(inputs_embeds + self.embed_positions(position_ids))
+        hidden_states = self.embed_norm(inputs_embeds + self.embed_positions(positions))
         hidden_states = apply_dropout(hidden_states, self.config.embedding_dropout, self.training)
         for layer in self.layers:
             hidden_states = layer(
                 hidden_states,
                 causal_mask,
                 cache=cache,
-                position_ids=position_ids,
+                position_ids=positions,
                 use_cache=use_cache,
                 **kwargs,
             )
