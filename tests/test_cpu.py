@@ -35,7 +35,7 @@ def test_dropout_keeps_its_share_and_the_mean(p):
     assert abs((dropped - values).mean()) < 4 * spread
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 @given(
     shape=st.lists(st.integers(0, 7), max_size=3),
     p=st.floats(1e-9, 0.99),

@@ -303,7 +303,7 @@ def packed_rows(texts, tokenizer, block_size, attend_across_texts=False, packing
     return [{name: tensor[i].tolist() for name, tensor in batch.items()} for i in range(len(rows))]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     texts=st.lists(st.sampled_from(TEXTS), min_size=1, max_size=9),
     block_size=st.integers(2, 12),
@@ -366,7 +366,7 @@ def test_prompts_are_read_and_not_predicted(attend_across_texts):
         take_texts(rows, "reply", prompt_column="q")
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     lengths=st.lists(st.integers(1, 30), min_size=1, max_size=80),
     max_tokens=st.integers(30, 200),
@@ -394,7 +394,7 @@ def test_updates_of_tokens_are_as_full_as_can_be():
     assert TokenBudgetBatchSampler([4] * 11, 20).update_sizes().tolist() == [5, 5, 1]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     rows=st.integers(1, 50),
     size=st.integers(1, 12),

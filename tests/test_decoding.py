@@ -52,9 +52,7 @@ def test_each_variant_generates_the_tokens_of_transformers(family, variant, num_
     assert ours.equal(transformers)
 
 
-@settings(
-    max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_the_tokens_are_those_of_transformers(steps, data):
     steps.clear()

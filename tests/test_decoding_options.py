@@ -184,9 +184,7 @@ def test_a_returned_cache_carries_into_a_second_call(model, steps):
     assert second.equal(expected)
 
 
-@settings(
-    max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_options_together(model, data):
     mode = MODES[data.draw(st.sampled_from(sorted(MODES)))]
@@ -215,7 +213,7 @@ def test_finished_sentences_leave_the_batch_with_these_options(name, model, step
 # large vocabularies
 
 
-@given(vocab_size=st.integers(8, 60), batch=st.integers(1, 3), count=st.integers(1, 24), seed=st.integers(0, 99))
+@given(vocab_size=st.integers(8, 60), batch=st.integers(1, 3), count=st.integers(1, 23), seed=st.integers(0, 99))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_the_largest_sums_are_found_by_blocks(monkeypatch, vocab_size, batch, count, seed):
     monkeypatch.setattr(beam_search, "BLOCKS", 4)
