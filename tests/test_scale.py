@@ -58,7 +58,7 @@ def translation(folder: Path) -> list[str]:
         "dataset_name": folder, "source_lang": "en", "target_lang": "de", "vocab_size": 300,
         "config_overrides": config, "max_source_length": 20, "max_target_length": 20, "max_tokens_per_batch": 40,
         "generation_num_beams": 2, "predict_with_generate": "true", "label_smoothing_factor": 0.1, "r_drop_alpha": 1,
-        "load_best_model_at_end": "true", "num_beams": 2,
+        "load_best_model_at_end": "true", "num_beams": 2, "average_checkpoints": 1,
     }  # fmt: skip
     return ["train_translation.py", *flags(options)]
 

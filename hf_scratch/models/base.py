@@ -3,18 +3,13 @@
 
 import functools
 import os
-import pickle
 import shutil
 import stat
-import threading
-from collections.abc import Generator
-from contextlib import contextmanager, suppress
-from logging import LogRecord, getLogger
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from torch import nn
 from transformers import initialization as init
 from transformers.integrations import hub_kernels
@@ -72,46 +67,31 @@ class ScratchPreTrainedModel(PreTrainedModel):
     @classmethod
     @functools.wraps(PreTrainedModel.from_pretrained.__func__, assigned=())  # shows transformers' signature
     def from_pretrained(cls, pretrained_model_name_or_path, *args, output_loading_info: bool = False, **kwargs):
-        """Load like any transformers model, but refuse the weights of another model. An adapter's own are not checked.
+        """Load like any transformers model, but refuse the weights of another model. Adapters are not checked.
 
         transformers only reports missing and unexpected weights, and leaves missing ones random. Pass
         `output_loading_info=True` or `ignore_mismatched_sizes=True` to get that behaviour.
 
         Raises:
-            ValueError: the weights have other names than this model's, are damaged, or are a pickle that holds more
-                than tensors.
+            ValueError: the weights have other names than this model's.
         """
         path = pretrained_model_name_or_path
         if kwargs.get("trust_remote_code"):
             kwargs.setdefault("allow_all_kernels", True)
-        with _held_loading_report() as report:
-            try:
-                loaded: Any = super().from_pretrained(path, *args, output_loading_info=True, **kwargs)
-                model, info = loaded  # a pair, unlike transformers' annotation
-                found = vars(model).pop("_found", info)  # with an adapter, the loading info covers only the adapter
-            except pickle.UnpicklingError:
-                # torch's message advises `weights_only=False`, which would run the code
-                raise ValueError(
-                    f"The weights in {str(path)!r} are a damaged pickle, or one that holds more than tensors. They "
-                    "are refused, because loading them could run code. Ask their author for safetensors."
-                ) from None
-            except SafetensorError as error:
-                raise ValueError(f"The weights in {str(path)!r} are cut short or damaged: {error}.") from error
-            is_other = getattr(model, "hf_quantizer", None) is not None  # quantised weights have other names
-            is_asked_for = output_loading_info or kwargs.get("ignore_mismatched_sizes") or kwargs.get("gguf_file")
-            if path is not None and not is_other and not is_asked_for and (problems := _misfits(model, found)):
-                report.clear()  # the error below says the same
-                raise ValueError(
-                    f"{str(path)!r} does not hold the weights of a {cls.__name__}: {'; '.join(problems)}. Load it "
-                    f"with the class that saved it ({', '.join(model.config.architectures or ['unknown'])}), or pass "
-                    "`output_loading_info=True` to accept random values for missing weights."
-                )
-        return (model, info) if output_loading_info else model
-
-    def _adjust_missing_and_unexpected_keys(self, loading_info) -> None:
-        super()._adjust_missing_and_unexpected_keys(loading_info)
-        missing, unexpected = set(loading_info.missing_keys), set(loading_info.unexpected_keys)
-        self._found = {"missing_keys": missing, "unexpected_keys": unexpected}
+        loaded: Any = super().from_pretrained(path, *args, output_loading_info=True, **kwargs)
+        model, info = loaded  # a pair, unlike transformers' annotation
+        if output_loading_info:
+            return model, info
+        is_asked_for = kwargs.get("ignore_mismatched_sizes") or kwargs.get("gguf_file")
+        # quantised weights have other names, and with an adapter the loading info covers only the adapter
+        is_other = getattr(model, "hf_quantizer", None) is not None or hasattr(model, "peft_config")
+        if path is not None and not (is_asked_for or is_other) and (problems := _misfits(model, info)):
+            raise ValueError(
+                f"{str(path)!r} does not hold the weights of a {cls.__name__}: {'; '.join(problems)}. Load it with "
+                f"the class that saved it ({', '.join(model.config.architectures or ['unknown'])}), or pass "
+                "`output_loading_info=True` to accept random values for missing weights."
+            )
+        return model
 
     @classmethod
     def is_remote_code(cls) -> bool:
@@ -242,27 +222,6 @@ def _misfits(model: ScratchPreTrainedModel, info: dict) -> list[str]:
             more = f" and {len(names) - 2} more" if len(names) > 2 else ""
             problems.append(f"{kind}: {', '.join(names[:2])}{more}")
     return problems
-
-
-@contextmanager
-def _held_loading_report() -> Generator[list[LogRecord]]:
-    """Hold back transformers' table of missing and unexpected weights: our error may say the same."""
-    held, thread = [], threading.get_ident()
-
-    def hold(record: LogRecord) -> bool:
-        is_report = record.thread == thread and "LOAD REPORT" in str(record.msg)
-        if is_report:
-            held.append(record)
-        return not is_report
-
-    source = getLogger("transformers.modeling_utils")
-    source.addFilter(hold)
-    try:
-        yield held
-    finally:
-        source.removeFilter(hold)
-        for record in held:
-            source.handle(record)
 
 
 def copy_config_permissions(folder: Path) -> None:

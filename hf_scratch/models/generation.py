@@ -10,7 +10,6 @@ import torch
 from transformers.generation import GenerationConfig, GenerationMixin
 
 from .base import ScratchPreTrainedModel
-from .inputs import check_options
 from .on_cpu import ON_CPU
 
 SLIDES = ContextVar("slides", default=False)  # whether the window slides in the running call of `generate()`
@@ -31,7 +30,7 @@ class ScratchGenerationMixin(ScratchPreTrainedModel, GenerationMixin):
     does). Every token's position changes at each step, so no cache applies, and each step is a full forward pass.
 
     Raises:
-        ValueError: an option is wrong (see `check_options`); generation could pass the last position;
+        ValueError: generation could pass the last position; `length_penalty` overflows;
             `slide_window=True` is combined with `inputs_embeds` or assisted generation, which need earlier tokens; or
             the model is an encoder, or a GPT with a prompt tuned by PEFT 0.21, which does not know `cache`.
     """
@@ -80,7 +79,6 @@ class ScratchGenerationMixin(ScratchPreTrainedModel, GenerationMixin):
                 "PEFT's prompt and prefix tuning cannot generate: PEFT 0.21 looks for the cache by its name before "
                 "transformers 5.24, and would read the prompt again with each token. Use LoRA."
             )
-        check_options(options, getattr(self.config, "decoder_vocab_size", self.config.vocab_size))
         drafts = options.get("assistant_model") is not None or options.get("prompt_lookup_num_tokens") is not None
         if options.get("slide_window") and drafts:
             raise ValueError(
@@ -98,7 +96,8 @@ class ScratchGenerationMixin(ScratchPreTrainedModel, GenerationMixin):
         )
         longest, length = self.config.max_position_embeddings, kwargs["input_ids_length"]
         penalty, max_new_tokens = generation_config.length_penalty, generation_config.max_length - length
-        if generation_config.num_beams > 1 and abs(penalty) * math.log(max(max_new_tokens, 1)) > MAX_LOG_LENGTH_FACTOR:
+        largest = abs(penalty or 1.0) * math.log(max(max_new_tokens, 1))
+        if generation_config.num_beams > 1 and not largest <= MAX_LOG_LENGTH_FACTOR:  # nan too
             raise ValueError(
                 f"`length_penalty` is {penalty!r}: beam search divides scores by length ** length_penalty, which "
                 f"overflows float32 for {max_new_tokens} new tokens. Common values are 0.6 to 2."

@@ -1,8 +1,6 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Checks of the models' inputs and of `generate()`'s options; positions, shifted labels and sliced hidden states."""
+"""Checks of the models' inputs; positions, shifted labels and sliced hidden states."""
 
-import math
-from operator import index
 from typing import Any
 
 import torch
@@ -182,51 +180,3 @@ def check_inputs(
             f"Token id {low if low < 0 else high} is outside the vocabulary of {vocab_size} tokens of this "
             f"{config.model_type} model (ids 0 to {vocab_size - 1}). Does the tokenizer belong to the model?"
         )
-
-
-def check_options(options: dict, vocab_size: int) -> None:
-    """Check options of `generate()` that transformers accepts unchecked, and that fail late or never.
-
-    Raises:
-        ValueError: an option has a wrong value; the message names both and says what is allowed.
-    """
-    for name in ("num_beams", "num_return_sequences", "max_new_tokens", "max_length", "min_new_tokens", "min_length"):
-        value, is_count = options.get(name, 1), name.startswith("num_")
-        if (is_count and not (_is_whole(value) and value >= 1)) or not (value is None or _is_whole(value)):
-            raise ValueError(f"`{name}` is {value!r}, but must be a whole number{', 1 or more' if is_count else ''}.")
-    penalty = options.get("length_penalty", 1.0)
-    if options.get("num_beams", 1) > 1 and not _is_finite(penalty):
-        raise ValueError(f"`length_penalty` is {penalty!r}, but must be a finite number. Common values are 0.6 to 2.")
-    for name in ("eos_token_id", "pad_token_id", "bos_token_id", "decoder_start_token_id"):
-        _list_token_ids(name, options.get(name))
-    for name in ("forced_bos_token_id", "forced_eos_token_id"):
-        for token_id in _list_token_ids(name, options.get(name)):
-            if not 0 <= token_id < vocab_size:
-                raise ValueError(
-                    f"`{name}` is {token_id}, outside the vocabulary: choose one of 0 to {vocab_size - 1}, or None."
-                )
-
-
-def _is_finite(value: Any) -> bool:
-    try:
-        return math.isfinite(value)
-    except TypeError:
-        return False
-
-
-def _is_whole(value: Any) -> bool:
-    try:
-        index(value)  # integers of Python and numpy, and tensors with one integer
-    except TypeError:
-        return False
-    return not isinstance(value, bool) and getattr(value, "dtype", None) != torch.bool
-
-
-def _list_token_ids(name: str, value: Any) -> list[int]:
-    token_ids = value.tolist() if hasattr(value, "tolist") else value
-    token_ids = list(token_ids) if isinstance(token_ids, (list, tuple)) else [token_ids]
-    if value is None:
-        return []
-    if not token_ids or not all(_is_whole(token_id) for token_id in token_ids):
-        raise ValueError(f"`{name}` is {value!r}, but must be a token id, a list of one or more, or None.")
-    return token_ids
