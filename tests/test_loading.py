@@ -372,7 +372,7 @@ def test_commands_refuse_a_stock_config_that_chooses_attention_code_on_the_hub(t
     config = GPT2Config(n_embd=8, n_layer=1, n_head=2, vocab_size=9, bos_token_id=1, eos_token_id=2)
     GPT2LMHeadModel(config).save_pretrained(tmp_path)
     name_kernel(tmp_path, "attn_implementation")
-    for load in (partial(load_checkpoint, AutoModelForCausalLM), partial(shared.load, GPT2LMHeadModel)):
+    for load in (partial(load_checkpoint, AutoModelForCausalLM), partial(shared.load, AutoModelForCausalLM)):
         with pytest.raises(ValueError, match="some/kernel"):
             load(tmp_path)
     assert not fetched

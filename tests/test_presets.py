@@ -2,8 +2,9 @@
 """The five articles' presets: sizes counted by hand, and recipes that train the same models."""
 
 import pytest
+import torch
 from conftest import ROOT
-from transformers import Seq2SeqTrainingArguments, TrainingArguments
+from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainingArguments, TrainingArguments
 
 from hf_scratch import (
     ScratchGPTConfig,
@@ -124,13 +125,26 @@ def test_flags_override_a_preset():
 
 
 def test_what_a_preset_does_not_know_is_named():
-    with pytest.raises(ValueError, match="is a ScratchGPTConfig; this trains a ScratchTransformerConfig"):
-        preset_fields("tinystories-notes", ScratchTransformerConfig)
-    with pytest.raises(ValueError, match="layers is not one of them"):
-        preset_fields("tinystories-notes", ScratchGPTConfig, layers=3)
-    with pytest.raises(ValueError, match="embedding_dim must be given"):
-        preset_fields("gpt-playground", ScratchGPTConfig, n_layer=3, n_head=2)
-    with pytest.raises(ValueError, match="There is no article 'bert'"):
-        preset_fields("bert", ScratchGPTConfig)
-    with pytest.raises(ValueError, match="`preset_hyperparameters` needs a `preset`"):
-        ModelArguments(preset_hyperparameters="n_layer=2")
+    for call, message in (
+        (lambda: preset_fields("tinystories-notes", ScratchTransformerConfig), "this trains a ScratchTransformerConf"),
+        (lambda: preset_fields("tinystories-notes", ScratchGPTConfig, layers=3), "argument 'layers'"),
+        (lambda: preset_fields("gpt-playground", ScratchGPTConfig, n_layer=3, n_head=2), "argument: 'embedding_dim'"),
+        (lambda: make_preset("bert"), "There is no article 'bert'"),
+        (lambda: ModelArguments(preset_hyperparameters="n_layer=2"), "`preset_hyperparameters` needs a `preset`"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
+
+
+def test_a_preset_without_a_start_says_what_to_set(joint_tokenizer):
+    config = make_preset("paper-seq2seq", vocab_size=300, d_model=8, n_head=1, hidden_dim=10, num_layers=1, max_len=12)
+    model, labels = ScratchTransformerForConditionalGeneration(config), torch.tensor([[5, 6, 2]])
+    with pytest.raises(ValueError, match="`decoder_start_token_id` is None"):
+        DataCollatorForSeq2Seq(joint_tokenizer, model=model)([{"input_ids": [5, 2], "labels": [5, 6, 2]}])
+    # as convert/README.md says
+    ids = {"pad_token_id": 0, "decoder_start_token_id": 1, "eos_token_id": 2}
+    for name, token_id in ids.items():
+        setattr(model.config, name, token_id)
+    model.generation_config.update(**ids, max_length=6)
+    assert model.prepare_decoder_input_ids_from_labels(labels).tolist() == [[1, 5, 6]]
+    assert model.generate(labels, do_sample=False)[0, 0] == 1

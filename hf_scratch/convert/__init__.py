@@ -8,8 +8,7 @@ from .articles import from_article
 from .ctranslate2 import to_ctranslate2
 from .gguf import to_gguf
 from .gpt2 import from_gpt2, to_gpt2
-from .marian import from_marian, to_marian
-from .pegasus import from_pegasus, to_pegasus
+from .marian import from_marian, from_pegasus, to_marian, to_pegasus
 from .presets import PRESETS, make_preset
 
 __all__ = [

@@ -9,13 +9,11 @@ from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from ..extras import extra
 from ..models.tokenization_source_target import SourceTargetTokenizer
 from .gpt2 import to_gpt2
-from .marian import to_marian
-from .pegasus import to_pegasus
-from .shared import require_fields, require_package
-
-QUANTIZATIONS = ("float32", "float16", "bfloat16", "int16", "int8")  # those that CTranslate2 reads on a CPU
+from .marian import to_marian, to_pegasus
+from .shared import require_fields
 
 
 def to_ctranslate2(
@@ -32,20 +30,19 @@ def to_ctranslate2(
         model: a ScratchGPT or a ScratchTransformer with its head. It is not modified.
         tokenizer: its tokenizer, whose tokens become CTranslate2's vocabulary.
         output_dir: a new folder.
-        quantization: the type of the stored weights, one of `QUANTIZATIONS`.
+        quantization: the type of the stored weights. A CPU reads "float32", "float16", "bfloat16", "int16" and "int8".
 
     Returns:
         The folder: `ctranslate2.Generator` loads a GPT from it, `ctranslate2.Translator` an encoder-decoder.
 
     Raises:
         ImportError: ctranslate2 is not installed.
-        ValueError: CTranslate2 cannot express the model, its activation or its two vocabularies.
+        ValueError: CTranslate2 does not know the quantization, or cannot express the model, its activation or its two
+            vocabularies.
     """
-    require_package("ctranslate2", "export")
-    from ctranslate2.converters import TransformersConverter
+    with extra("export"):
+        from ctranslate2.converters import TransformersConverter
 
-    if quantization not in QUANTIZATIONS:
-        raise ValueError(f"`quantization` is {quantization!r}; it must be one of {', '.join(QUANTIZATIONS)}.")
     stock, config = _to_stock(model, tokenizer), model.config
     output_dir = Path(output_dir)
     with tempfile.TemporaryDirectory() as folder:
@@ -72,16 +69,15 @@ def to_ctranslate2(
 
 def _to_stock(model: Any, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
     """Convert to the model of transformers that CTranslate2's converter reads; ValueError where it misreads one."""
-    config: Any = getattr(model, "config", None)
-    if not getattr(config, "is_encoder_decoder", False):
+    config = model.config
+    if not config.is_encoder_decoder:
         return to_gpt2(model)
     if isinstance(tokenizer, SourceTargetTokenizer):
         raise ValueError("CTranslate2's converter takes one vocabulary, but this tokenizer has two.")
     heads = (config.encoder_attention_heads, "CTranslate2's converter gives both stacks the encoder's heads")
-    needed: dict[str, tuple[object, str]] = {"decoder_attention_heads": heads}
+    require_fields(config, {"decoder_attention_heads": heads})
     if config.norm_first:
-        require_fields(config, needed)
         return to_pegasus(model)
     last = (config.vocab_size - 1, "CTranslate2 takes a post-norm model for an opus-mt one, whose last token this is")
-    require_fields(config, needed | {"pad_token_id": last, "decoder_start_token_id": last})
+    require_fields(config, {"pad_token_id": last, "decoder_start_token_id": last})
     return to_marian(model)

@@ -5,11 +5,11 @@ import os
 from typing import Any
 
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel
+from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
 
 from ..models.configuration_scratch_gpt import ScratchGPTConfig
 from ..models.modeling_scratch_gpt import ScratchGPTForCausalLM
-from .shared import build, is_tied, load, require_fields, require_head, take, with_all_biases
+from .shared import build, is_tied, load, require_fields, require_head, with_all_biases
 
 # our field: GPT-2's field. Activations have the same names in both, those of transformers' ACT2FN.
 CONFIG = {
@@ -57,11 +57,10 @@ def from_gpt2(model: GPT2LMHeadModel | str | os.PathLike) -> ScratchGPTForCausal
         model: a GPT-2 with its head, or its folder or Hub id. It is not modified.
 
     Raises:
-        ValueError: another type of model, cross-attention, or weights that a GPT-2 of this configuration does not
-            have, such as an adapter's.
+        ValueError: another type of model, or cross-attention.
     """
     if isinstance(model, (str, os.PathLike)):
-        return from_gpt2(load(GPT2LMHeadModel, model))
+        return from_gpt2(load(AutoModelForCausalLM, model))
     require_head(model, GPT2LMHeadModel)
     gpt2 = model.config
     require_fields(gpt2, {"add_cross_attention": (False, "a ScratchGPT has no cross-attention")})
@@ -70,15 +69,15 @@ def from_gpt2(model: GPT2LMHeadModel | str | os.PathLike) -> ScratchGPTForCausal
 
     weights, state = model.state_dict(), {}
     for ours, theirs in OUTSIDE_THE_BLOCKS.items():
-        state[ours] = take(weights, theirs)
+        state[ours] = weights.pop(theirs)
     blocks: Any = model.transformer.h  # a ModuleList does not say what it holds
     for i, block in enumerate(blocks):
         # exactly 1 for the published GPT-2s, so their weights stay bit-identical
         scale = block.attn.scaling / config.head_dim**-0.5
         for kind in ("weight", "bias"):
             for ours, theirs in BLOCK.items():
-                state[f"model.layers.{i}.{ours}.{kind}"] = take(weights, f"transformer.h.{i}.{theirs}.{kind}").t()
-            q, k, v = take(weights, f"transformer.h.{i}.attn.c_attn.{kind}").t().chunk(3)
+                state[f"model.layers.{i}.{ours}.{kind}"] = weights.pop(f"transformer.h.{i}.{theirs}.{kind}").t()
+            q, k, v = weights.pop(f"transformer.h.{i}.attn.c_attn.{kind}").t().chunk(3)
             for name, tensor in (("q_proj", q * scale), ("k_proj", k), ("v_proj", v)):
                 state[f"model.layers.{i}.self_attn.{name}.{kind}"] = tensor
     return build(ScratchGPTForCausalLM, config, state, weights, model)
@@ -117,11 +116,11 @@ def to_gpt2(model: ScratchGPTForCausalLM) -> GPT2LMHeadModel:
     # a state dict does not hold the sinusoids
     weights["model.embed_positions.weight"] = model.model.embed_positions.weight
     for name, theirs in OUTSIDE_THE_BLOCKS.items():
-        state[theirs] = take(weights, name)
+        state[theirs] = weights.pop(name)
     for i in range(ours.num_hidden_layers):
         for kind in ("weight", "bias"):
             for name, theirs in BLOCK.items():
-                state[f"transformer.h.{i}.{theirs}.{kind}"] = take(weights, f"model.layers.{i}.{name}.{kind}").t()
-            qkv = [take(weights, f"model.layers.{i}.self_attn.{name}_proj.{kind}") for name in "qkv"]
+                state[f"transformer.h.{i}.{theirs}.{kind}"] = weights.pop(f"model.layers.{i}.{name}.{kind}").t()
+            qkv = [weights.pop(f"model.layers.{i}.self_attn.{name}_proj.{kind}") for name in "qkv"]
             state[f"transformer.h.{i}.attn.c_attn.{kind}"] = torch.cat(qkv).t()
     return build(GPT2LMHeadModel, config, state, weights, model)

@@ -8,10 +8,9 @@ fields to the training scripts, for recipes with a `preset`.
 """
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
-from huggingface_hub.errors import StrictDataclassError
 from transformers import PreTrainedConfig
 
 from ..models.configuration_scratch_gpt import ScratchGPTConfig
@@ -179,16 +178,11 @@ def make_preset(name: str, **hyperparameters) -> Config:
         hyperparameters: those of the article's own constructor.
 
     Raises:
-        ValueError: an unknown name; hyperparameters that the article does not have, that it requires and that are
-            missing, or that no model can be built from.
+        ValueError: an unknown name, or hyperparameters that the article does not have or requires and lacks.
+        StrictDataclassError: hyperparameters that no model can be built from.
     """
-    _check_hyperparameters(name, hyperparameters)
-    config_class, function = PRESETS[name]
-    try:
-        return config_class(**function(**hyperparameters))
-    except (ValueError, TypeError, ArithmeticError, StrictDataclassError) as error:
-        given = ", ".join(f"{key}={value!r}" for key, value in hyperparameters.items())
-        raise ValueError(f"{name!r} with {given} is no model: {' '.join(str(error).split())}") from error
+    config_class, function = _find_preset(name)
+    return config_class(**_call(function, hyperparameters))
 
 
 def preset_fields(name: str, config_class: type[PreTrainedConfig], **hyperparameters) -> dict[str, Any]:
@@ -205,32 +199,22 @@ def preset_fields(name: str, config_class: type[PreTrainedConfig], **hyperparame
     Raises:
         ValueError: as `make_preset`, or an article whose model is of another class.
     """
-    undecided = {key: None for key in TRAINING_DECIDES if key in _parameters(name)}
-    hyperparameters = undecided | hyperparameters
-    _check_hyperparameters(name, hyperparameters)
-    preset_class, function = PRESETS[name]
+    preset_class, function = _find_preset(name)
     if preset_class is not config_class:
         raise ValueError(f"The preset {name!r} is a {preset_class.__name__}; this trains a {config_class.__name__}.")
-    try:
-        fields = function(**hyperparameters)
-    except (ValueError, TypeError, ArithmeticError) as error:
-        raise ValueError(f"The preset {name!r} cannot be made from {hyperparameters}: {error}") from error
+    undecided = {key: None for key in TRAINING_DECIDES if key in inspect.signature(function).parameters}
+    fields = _call(function, undecided | hyperparameters)
     return {key: value for key, value in fields.items() if value is not None and not key.endswith("_token_id")}
 
 
-def _parameters(name: str) -> Mapping[str, inspect.Parameter]:
-    """The parameters of an article's function; ValueError for an unknown article."""
+def _find_preset(name: str) -> tuple[type[Config], Callable[..., dict[str, Any]]]:
     if name not in PRESETS:
         raise ValueError(f"There is no article {name!r}. Choose one of {', '.join(PRESETS)}.")
-    return inspect.signature(PRESETS[name][1]).parameters
+    return PRESETS[name]
 
 
-def _check_hyperparameters(name: str, hyperparameters: dict[str, Any]) -> None:
-    """Raise ValueError unless the article takes these hyperparameters and needs no others."""
-    parameters = _parameters(name)
-    unknown = [key for key in hyperparameters if key not in parameters]
-    needed = [key for key, p in parameters.items() if p.default is p.empty and key not in hyperparameters]
-    if unknown or needed:
-        problems = [f"{', '.join(unknown)} is not one of them"] * bool(unknown)
-        problems += [f"{', '.join(needed)} must be given"] * bool(needed)
-        raise ValueError(f"The hyperparameters of {name!r} are {', '.join(parameters)}; {' and '.join(problems)}.")
+def _call(function: Callable[..., dict[str, Any]], hyperparameters: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return function(**hyperparameters)
+    except TypeError as error:  # Python says which argument is unknown, missing or of a wrong type
+        raise ValueError(str(error)) from error

@@ -2,60 +2,35 @@
 """Steps that the converters share: load a model, check that it can be converted, build the other model."""
 
 import copy
-import importlib.util
 import os
-import pickle
 from typing import Any, TypeVar
 
 import torch
-from safetensors import SafetensorError
 from torch import nn
-from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 
-from ..loading import refuse_hub_attention
-from ..models.generation import ScratchGenerationMixin
+from ..loading import load_checkpoint
 
 Model = TypeVar("Model", bound=PreTrainedModel)
 
 
-def load(model_class: type[Model], path: str | os.PathLike) -> Model:
+def load(auto_class: Any, path: str | os.PathLike) -> Any:
     """Load a model from a folder or the Hub, with all of its weights.
 
     Args:
-        model_class: the class of the model with its head.
+        auto_class: the Auto class of the model with its head.
         path: a folder or a Hub id.
 
     Raises:
-        ValueError: there is no model, it is of another type, or some of its weights are missing; transformers would
-            initialise those at random.
+        ValueError: as `load_checkpoint`, or some weights are missing; transformers would initialise those at random.
     """
-    try:
-        config = AutoConfig.from_pretrained(path)
-    except (OSError, ValueError) as error:
-        problem = str(error).splitlines()[0]
-        raise ValueError(f"{str(path)!r} is neither a folder with a model nor a readable Hub id: {problem}") from error
-    if config.model_type != (wanted := _model_type(model_class)):
-        raise ValueError(f"{str(path)!r} holds a {config.model_type}, not a {wanted}.")
-    refuse_hub_attention(config)
-    try:
-        loaded: Any = model_class.from_pretrained(path, output_loading_info=True)
-        model, info = loaded  # a pair, unlike transformers' annotation
-    except (SafetensorError, pickle.UnpicklingError):  # torch's own message recommends running a pickle's code
+    loaded: Any = load_checkpoint(auto_class, os.fspath(path), output_loading_info=True)
+    model, info = loaded  # a pair, unlike transformers' annotation
+    if info["missing_keys"]:
         raise ValueError(
-            f"The weights in {str(path)!r} are damaged, or a pickle that holds more than tensors."
-        ) from None
-    if missing := sorted(info["missing_keys"]):
-        raise ValueError(
-            f"{str(path)!r} does not hold all weights of a {model_class.__name__}. Missing: {', '.join(missing[:5])}"
-            f"{f' and {len(missing) - 5} more' if len(missing) > 5 else ''}."
+            f"{str(path)!r} does not hold all weights. Missing: {', '.join(sorted(info['missing_keys']))}"
         )
     return model
-
-
-def require_package(name: str, extra: str) -> None:
-    """Raise ImportError, with the command that installs it, unless the package `name` can be imported."""
-    if importlib.util.find_spec(name) is None:
-        raise ImportError(f"This needs the package {name}, which is not installed: pip install 'hf-scratch[{extra}]'.")
 
 
 def require_head(model: PreTrainedModel, model_class: type[PreTrainedModel]) -> None:
@@ -63,18 +38,12 @@ def require_head(model: PreTrainedModel, model_class: type[PreTrainedModel]) -> 
 
     The class itself may come from another module, for example one loaded with `trust_remote_code=True`.
     """
-    if isinstance(model, nn.Module) and not isinstance(model, PreTrainedModel):  # PEFT's wrapper passes attributes on
+    wanted: Any = model_class.config_class
+    is_whole = isinstance(model, PreTrainedModel) and hasattr(model, "lm_head")
+    if not is_whole or model.config.model_type != wanted.model_type:
         raise ValueError(
-            f"A {model_class.__name__} can be converted, but this is a {type(model).__name__}. Merge or remove its "
-            "adapters before converting it."
+            f"A {model_class.__name__} without adapters can be converted, but this is a {type(model).__name__}."
         )
-    model_type = getattr(getattr(model, "config", None), "model_type", None)
-    if model_type != _model_type(model_class) or not hasattr(model, "lm_head"):
-        raise ValueError(f"A {model_class.__name__} can be converted, but this is a {type(model).__name__}.")
-
-
-def _model_type(model_class: type[PreTrainedModel]) -> str | None:
-    return getattr(model_class.config_class, "model_type", None)
 
 
 def require_fields(config: PreTrainedConfig, needed: dict[str, tuple[object, str]]) -> None:
@@ -109,13 +78,6 @@ def with_all_biases(model: PreTrainedModel) -> dict[str, torch.Tensor]:
     return weights
 
 
-def take(weights: dict[str, torch.Tensor], name: str) -> torch.Tensor:
-    """Remove the weight `name` from `weights` and return it; ValueError if it is missing."""
-    if name not in weights:
-        raise ValueError(f"The model has no weight `{name}`. Merge or remove its adapters before converting it.")
-    return weights.pop(name)
-
-
 def build(
     model_class: type[Model],
     config: PreTrainedConfig,
@@ -139,9 +101,6 @@ def build(
         raise ValueError(f"{model_class.__name__} has no place for these weights: {', '.join(left)}.")
     # safetensors saves only contiguous tensors
     state = {name: tensor.detach().clone(memory_format=torch.contiguous_format) for name, tensor in state.items()}
-    with torch.random.fork_rng(devices=[]):  # transformers draws random numbers even for weights that it overwrites
-        model = model_class.from_pretrained(None, config=config, state_dict=state, dtype=source.dtype)
+    model = model_class.from_pretrained(None, config=config, state_dict=state, dtype=source.dtype)
     model.generation_config = copy.deepcopy(source.generation_config)
-    if not isinstance(model, ScratchGenerationMixin):
-        vars(model.generation_config).pop("slide_window", None)
     return model.to(source.device)
