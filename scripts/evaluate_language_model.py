@@ -16,9 +16,6 @@ from hf_scratch.data.texts import take_texts
 from hf_scratch.errors import command, preparation
 from hf_scratch.evaluation.arguments import EvaluationArguments, load_for_evaluation, report
 from hf_scratch.evaluation.language_modeling import (
-    check_encoder,
-    choose_windows,
-    count_answer_tokens,
     evaluate_answers,
     evaluate_language_model,
     evaluate_masked_language_model,
@@ -59,31 +56,26 @@ class LanguageModelEvaluationArguments(EvaluationArguments):
 
 
 @command
+@preparation()
 def main():
-    with preparation():
-        (args,), _ = parse_arguments(LanguageModelEvaluationArguments)
-        args.check()
-        columns = {"text_column": args.text_column, "prompt_column": args.prompt_column}
-        take = partial(take_texts, name=args.test_file, **columns)
-        rows, model, tokenizer = load_for_evaluation(args, AutoModelForCausalLM, take)
-        if args.mlm_probability is None:
-            choose_windows(model.config, args.block_size, args.stride)
-        else:
-            check_encoder(model.config)
-        questions = take_questions(rows, args.answer_after, args.test_file)
-        if questions is not None:
-            count_answer_tokens(model.config, tokenizer, questions, rows["text"], args.test_file)
+    (args,), _ = parse_arguments(LanguageModelEvaluationArguments)
+    args.check()
+    columns = {"text_column": args.text_column, "prompt_column": args.prompt_column}
+    take = partial(take_texts, name=args.test_file, **columns)
+    rows, model, tokenizer = load_for_evaluation(args, AutoModelForCausalLM, take)
     for text in describe_unknown(tokenizer, rows["text"], args.test_file):
         logger.warning(text)
     if args.mlm_probability is not None:
-        share, rows_per_batch = args.mlm_probability, args.batch_size
-        report(
-            evaluate_masked_language_model(model, tokenizer, rows, share, rows_per_batch, args.block_size), args.json
+        result = evaluate_masked_language_model(
+            model, tokenizer, rows, args.mlm_probability, args.batch_size, args.block_size
         )
-        return
-    result = evaluate_language_model(model, tokenizer, rows["text"], args.batch_size, args.block_size, args.stride)
-    if questions is not None:
-        result |= evaluate_answers(model, tokenizer, rows["text"], prompts=questions)
+    else:
+        questions = take_questions(rows, args.answer_after, args.test_file)
+        answers = {} if questions is None else evaluate_answers(model, tokenizer, rows["text"], questions)
+        result = (
+            evaluate_language_model(model, tokenizer, rows["text"], args.batch_size, args.block_size, args.stride)
+            | answers
+        )
     report(result, args.json)
 
 

@@ -5,8 +5,6 @@
 python scripts/evaluate_translation.py --model DIR --test_file F.jsonl --source_lang en --target_lang de --num_beams 5
 """
 
-import logging
-import os
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -15,20 +13,13 @@ from accelerate import PartialState
 from transformers import AutoModelForSeq2SeqLM
 
 import hf_scratch  # noqa: F401  registers the models
-from hf_scratch.data.pairs import check_lengths, count_tokens, take_pairs
+from hf_scratch.data.pairs import take_pairs
 from hf_scratch.errors import command, preparation
 from hf_scratch.evaluation.arguments import EvaluationArguments, check_writable, load_for_evaluation, report
 from hf_scratch.evaluation.metrics import Rouge
 from hf_scratch.evaluation.translation import evaluate_translation, write_lines
 from hf_scratch.training.parsing import parse_arguments
-from hf_scratch.training.script_arguments import (
-    TASK_METADATA,
-    check_at_least,
-    check_beams,
-    check_length_penalty,
-)
-
-logger = logging.getLogger("evaluate_translation")
+from hf_scratch.training.script_arguments import TASK_METADATA, check_at_least
 
 
 @dataclass(kw_only=True)
@@ -52,33 +43,15 @@ class TranslationEvaluationArguments(EvaluationArguments):
         if self.task == "summarization":
             Rouge()  # before the work: its package may be missing
         check_writable("output_file", self.output_file)
-        if self.json and self.output_file and os.path.realpath(self.json) == os.path.realpath(self.output_file):
-            raise ValueError(f"`json` and `output_file` are both {self.json!r}.")
-
-
-def warn_of_other_languages(config, source_lang: str, target_lang: str) -> None:
-    """Log a warning if the model was trained on another pair, or if source and target are one language."""
-    trained = (getattr(config, "source_lang", None), getattr(config, "target_lang", None))
-    if None not in trained and trained != (source_lang, target_lang):
-        logger.warning(f"The model translates {'-'.join(trained)}, but is evaluated as {source_lang}-{target_lang}.")
-    if source_lang == target_lang:
-        logger.warning(f"`source_lang` and `target_lang` are both {source_lang!r}.")
 
 
 @command
+@preparation()
 def main():
-    with preparation():
-        (args,), _ = parse_arguments(TranslationEvaluationArguments)
-        args.check()
-        take = partial(take_pairs, source_lang=args.source_lang, target_lang=args.target_lang, name=args.test_file)
-        rows, model, tokenizer = load_for_evaluation(args, AutoModelForSeq2SeqLM, take)
-        check_beams(args.num_beams, tokenizer)
-        if args.task == "translation":
-            warn_of_other_languages(model.config, args.source_lang, args.target_lang)
-        longest = getattr(model.config, "max_position_embeddings", None)
-        lengths = count_tokens(rows["source"], tokenizer)
-        check_lengths(lengths, longest, f"sources of {args.test_file}", "Shorten or remove them.")
-        check_length_penalty(args, model.generation_config.max_length or longest or 1)
+    (args,), _ = parse_arguments(TranslationEvaluationArguments)
+    args.check()
+    take = partial(take_pairs, source_lang=args.source_lang, target_lang=args.target_lang, name=args.test_file)
+    rows, model, tokenizer = load_for_evaluation(args, AutoModelForSeq2SeqLM, take)
     scores, translations = evaluate_translation(
         model,
         tokenizer,

@@ -119,21 +119,6 @@ def test_a_training_on_another_pair_is_of_that_pair(train, tmp_path, caplog):
     assert "train: cut 12 of 12 sources at 3 tokens." in caplog.text
 
 
-def test_other_languages_than_the_models_are_warned_of(train, tmp_path, monkeypatch, caplog, capsys):
-    folder = train("train_translation", "first", config_overrides=TINY_TRANSFORMER)
-    script = load_script("evaluate_translation")
-    for languages, message in (
-        (("de", "en"), "The model translates en-de, but is evaluated as de-en."),
-        (("en", "en"), "`source_lang` and `target_lang` are both 'en'."),
-    ):
-        words = ["--model", str(folder), "--test_file", str(tmp_path / "pairs.jsonl"), "--max_samples", "2"]
-        words += ["--source_lang", languages[0], "--target_lang", languages[1], "--num_beams", "1"]
-        monkeypatch.setattr(sys, "argv", ["scripts/evaluate_translation.py", *words])
-        script.main()
-        assert message in caplog.text
-        assert "moses-en|" in capsys.readouterr().out
-
-
 def test_a_model_that_names_no_language_is_evaluated(joint_tokenizer):
     model = make_transformer(vocab_size=len(joint_tokenizer))
     model.generation_config.update(max_length=8)

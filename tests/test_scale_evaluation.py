@@ -99,7 +99,8 @@ for count in (23, 20, 5, 1):  # batches of 4: not even, even, and fewer than pro
     results[f"masked {count}"] = evaluate_masked_language_model(
         encoder, tokenizer, Dataset.from_dict({"text": some}), 0.3, 4
     )
-    results[f"answers {count}"] = evaluate_answers(gpt, tokenizer, some, "=", 4)
+    questions = [text.partition("=")[0] + "=" for text in some]
+    results[f"answers {count}"] = evaluate_answers(gpt, tokenizer, some, questions, 4)
     references = [text[::-1] for text in some]
     results[f"beams {count}"] = evaluate_translation(translator, tokenizer, some, references, 4, num_beams=2)
     results[f"loss {count}"] = validate(count)

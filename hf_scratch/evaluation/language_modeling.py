@@ -19,36 +19,6 @@ from .metrics import BitsPerByte, compute_metric
 from .processes import compute_batches
 
 
-def choose_windows(config, block_size: int | None, stride: int | None) -> tuple[int, int]:
-    """Choose the windows of `evaluate_language_model`.
-
-    Args:
-        config: the model's config.
-        block_size: tokens per window. Default: the model's positions.
-        stride: tokens from one window's start to the next one's. Default: half of `block_size`.
-
-    Returns:
-        `block_size` and `stride`.
-
-    Raises:
-        ValueError: the model is an encoder, the window is longer than the model's positions, or the stride would leave
-            tokens out.
-    """
-    if not getattr(config, "is_causal", True):
-        raise ValueError(
-            "The model is an encoder (`is_causal=False`): it sees the tokens that it would predict. Evaluate it by "
-            "`mlm_probability`."
-        )
-    longest = config.max_position_embeddings
-    block_size = block_size or longest
-    if block_size > longest:
-        raise ValueError(f"`block_size` is {block_size}, but the model has {longest} positions.")
-    stride = stride or max(block_size // 2, 1)
-    if not 0 < stride < block_size:
-        raise ValueError(f"`stride` must be between 1 and `block_size` - 1 ({block_size - 1}), got {stride}.")
-    return block_size, stride
-
-
 @torch.inference_mode()
 def evaluate_language_model(
     model: PreTrainedModel,
@@ -78,9 +48,19 @@ def evaluate_language_model(
         included), "tokens" (their number) and "seconds".
 
     Raises:
-        ValueError: see `choose_windows`; or the tokenizer has no padding token, or none that ends a text.
+        ValueError: the model is an encoder, the window is longer than the model's positions, the stride would leave
+            tokens out, or the tokenizer has no padding token, or none that ends a text.
     """
-    block_size, stride = choose_windows(model.config, block_size, stride)
+    if not getattr(model.config, "is_causal", True):
+        raise ValueError("The model is an encoder: it sees what it would predict. Evaluate it by `mlm_probability`.")
+    longest = model.config.max_position_embeddings
+    block_size = block_size or longest
+    stride = stride or max(block_size // 2, 1)
+    if not 0 < stride < block_size <= longest:
+        raise ValueError(
+            f"`stride` must be less than `block_size`, and that at most the model's {longest} positions; got {stride} "
+            f"and {block_size}."
+        )
     check_padding(tokenizer)
     last = end_id(tokenizer)
     start = time.perf_counter()
@@ -117,10 +97,10 @@ def evaluate_language_model(
         nats[text] += loss
     tokens = sum(count for _, _, count in windows)
     result = compute_metric(BitsPerByte(), nats, list(texts), tokens=tokens)
-    seconds = time.perf_counter() - start
-    return {key: result[key] for key in ("loss", "perplexity", "bits_per_byte")} | {
+    return {
+        **{key: result[key] for key in ("loss", "perplexity", "bits_per_byte")},
         "tokens": tokens,
-        "seconds": seconds,
+        "seconds": time.perf_counter() - start,
     }
 
 
@@ -150,17 +130,12 @@ def evaluate_masked_language_model(
         prediction is right, 0 to 1), "tokens" (the masked ones) and "seconds".
 
     Raises:
-        ValueError: the model is causal, `block_size` is larger than its positions, the tokenizer has no mask token, or
-            there is no token to mask.
+        ValueError: the model is causal, or the tokenizer has no mask token.
     """
     check_encoder(model.config)
-    longest = model.config.max_position_embeddings
-    block_size = block_size or longest
-    if block_size > longest:
-        raise ValueError(f"`block_size` is {block_size}, but the model has {longest} positions.")
     start = time.perf_counter()
     with PartialState().local_main_process_first():  # the others read what it has cached
-        rows = split_texts(texts, tokenizer, block_size).to_list()
+        rows = split_texts(texts, tokenizer, block_size or model.config.max_position_embeddings).to_list()
     collate = MaskingCollator(tokenizer, mlm_probability=mlm_probability)
 
     def compute(batch: list[dict]) -> tuple[float, int, int]:
@@ -177,9 +152,7 @@ def evaluate_masked_language_model(
     model.eval()
     batches = [rows[begin : begin + batch_size] for begin in range(0, len(rows), batch_size)]
     results = compute_batches(model, batches, compute, "evaluating")
-    nats, right, tokens = (sum(column) for column in zip((0.0, 0, 0), *results, strict=True))
-    if not tokens:
-        raise ValueError("There is no token to mask: all texts are empty.")
+    nats, right, tokens = (sum(column) for column in zip(*results, strict=True))
     loss = nats / tokens
     figures = {"loss": loss, "perplexity": math.exp(loss), "masked_accuracy": right / tokens, "tokens": tokens}
     return figures | {"seconds": time.perf_counter() - start}
@@ -191,40 +164,30 @@ def check_encoder(config) -> None:
         raise ValueError("`mlm_probability` needs an encoder: set `is_causal=false` in `config_overrides`.")
 
 
-def find_questions(texts: Sequence[str], separator: str, name: str = "the texts") -> list[str]:
-    """Return the beginning of each text, up to and with the first `separator`.
-
-    Args:
-        texts: each a question and its answer.
-        separator: ends the question.
-        name: what the error calls the texts.
-
-    Raises:
-        ValueError: naming the first text without the separator.
-    """
-    without = next((i for i, text in enumerate(texts) if separator not in text), None)
-    if without is not None:
-        raise ValueError(
-            f"`answer_after` is {separator!r}, which is not in row {without}, counted from 0, of {name}: "
-            f"{texts[without][:80]!r}."
-        )
-    return [text[: text.index(separator) + len(separator)] for text in texts]
-
-
 def take_questions(rows: Dataset, separator: str | None, name: str = "the texts") -> Sequence[str] | None:
     """Return the questions of rows that are questions with answers, or None of other texts.
 
     Args:
         rows: as `take_texts` returns them: with the column "prompt", if prompts were taken.
-        separator: ends the question in rows without prompts. None: such rows have no questions.
-        name: what an error calls the rows.
+        separator: ends the question in rows without prompts; the first one in a text counts. None: such rows have no
+            questions.
+        name: what the error calls the texts.
 
     Raises:
-        ValueError: see `find_questions`.
+        ValueError: naming the first text without the separator.
     """
     if "prompt" in rows.column_names:
         return rows["prompt"]
-    return None if separator is None else find_questions(rows["text"], separator, name)
+    if separator is None:
+        return None
+    parts = [text.partition(separator) for text in rows["text"]]
+    for i, (question, found, _) in enumerate(parts):
+        if not found:
+            raise ValueError(
+                f"`answer_after` is {separator!r}, which is not in row {i}, counted from 0, of {name}: "
+                f"{question[:80]!r}."
+            )
+    return [question + separator for question, _, _ in parts]
 
 
 def count_answer_tokens(
@@ -240,11 +203,9 @@ def count_answer_tokens(
         name: what the error calls the texts.
 
     Raises:
-        ValueError: the tokenizer has no end token, or the longest question and the longest answer together, which may
-            meet in a batch, need more than the model's positions.
+        ValueError: the longest question and the longest answer together, which may meet in a batch, need more than the
+            model's positions.
     """
-    if tokenizer.eos_token_id is None:
-        raise ValueError("Answers end with an end token, and the tokenizer has none. Set its `eos_token`.")
     answers = [text[len(question) :] for question, text in zip(questions, texts, strict=True)]
     longest_question = max(map(len, tokenizer(list(questions), verbose=False)["input_ids"]))
     encoded = tokenizer(answers, add_special_tokens=False, verbose=False)["input_ids"]
@@ -260,12 +221,7 @@ def count_answer_tokens(
 
 @torch.inference_mode()
 def evaluate_answers(
-    model: PreTrainedModel,
-    tokenizer,
-    texts: Sequence[str],
-    separator: str | None = None,
-    batch_size: int = 200,
-    prompts: Sequence[str] | None = None,
+    model: PreTrainedModel, tokenizer, texts: Sequence[str], prompts: Sequence[str], batch_size: int = 200
 ) -> dict:
     """Count how often greedy decoding of a question gives the text's answer, to the last character.
 
@@ -275,20 +231,15 @@ def evaluate_answers(
         model: a causal language model.
         tokenizer: encodes a text as `<s> text`.
         texts: each a question and its answer.
-        separator: ends the question; the first one in a text counts.
+        prompts: the questions, with which the texts begin.
         batch_size: questions per batch.
-        prompts: the questions with which the texts begin, in place of `separator`.
 
     Returns:
         "accuracy" (the share of right answers, 0 to 1) and "answers" (their number).
 
     Raises:
-        ValueError: neither `separator` nor `prompts` is given, a text has no separator; or see `count_answer_tokens`.
+        ValueError: see `count_answer_tokens`.
     """
-    if prompts is None:
-        if separator is None:
-            raise ValueError("`separator` or `prompts` must be given: one of them says where answers begin.")
-        prompts = find_questions(texts, separator)
     questions = list(prompts)
     max_new_tokens = count_answer_tokens(model.config, tokenizer, questions, texts)
     model.eval()
@@ -322,15 +273,14 @@ def sample_text(model: PreTrainedModel, tokenizer, prompt: str, max_new_tokens: 
         The prompt and its continuation, without special tokens.
 
     Raises:
-        ValueError: the prompt is empty, or leaves no position for a further token.
+        ValueError: the prompt leaves no position for a further token.
     """
     inputs = tokenizer(prompt, return_tensors="pt").to(model.device)
-    length, longest = inputs["input_ids"].shape[1], model.config.max_position_embeddings
-    if not prompt or length >= longest:
-        raise ValueError(f"The prompt {prompt!r} has {length} tokens; it must have 1 to {longest - 1}.")
-    new_tokens = min(max_new_tokens, longest - length)
-    devices = [model.device] if model.device.type == "cuda" else []
-    with torch.random.fork_rng(devices):
+    length = inputs["input_ids"].shape[1]
+    new_tokens = min(max_new_tokens, model.config.max_position_embeddings - length)
+    if new_tokens < 1:
+        raise ValueError(f"The prompt {prompt!r} leaves no position for a further token.")
+    with torch.random.fork_rng([model.device] if model.device.type == "cuda" else []):
         torch.manual_seed(seed)
         ids = model.eval().generate(
             inputs["input_ids"],

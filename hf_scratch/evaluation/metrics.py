@@ -7,7 +7,6 @@
 import math
 from collections.abc import Sequence
 from importlib.metadata import version
-from importlib.util import find_spec
 
 import datasets
 import evaluate
@@ -99,31 +98,27 @@ class Rouge(_SentenceMetric):
     """
 
     citation_text = "Lin, 2004. ROUGE: A Package for Automatic Evaluation of Summaries."
+    names = ("rouge1", "rouge2", "rougeL")
 
     def __init__(self, *args, **kwargs):
-        if find_spec("rouge_score") is None:
-            raise ImportError("ROUGE needs rouge_score: pip install 'hf-scratch[demo]'.")
+        with extra("demo"):  # now, not after the work
+            from rouge_score.rouge_scorer import RougeScorer
+        self.scorer = RougeScorer(self.names)
         super().__init__(*args, **kwargs)
 
-    def _compute(self, predictions, references, use_stemmer: bool = False) -> dict:
-        """Compute ROUGE's F-measures, the mean over all summaries.
+    def _compute(self, predictions, references) -> dict:
+        """Compute ROUGE's F-measures, without a stemmer: the mean over all summaries.
 
         Args:
             predictions: the summaries.
             references: a list of references per summary; the best one counts.
-            use_stemmer: whether words that differ in their ending match.
 
         Returns:
             "rouge1" (words), "rouge2" (pairs of words), "rougeL" (the longest common subsequence) and "signature".
         """
-        from rouge_score.rouge_scorer import RougeScorer
-
-        names = ("rouge1", "rouge2", "rougeL")
-        scorer = RougeScorer(names, use_stemmer=use_stemmer)
-        scores = [scorer.score_multi(*row) for row in zip(references, predictions, strict=True)]
-        means = {name: 100 * math.fsum(score[name].fmeasure for score in scores) / len(scores) for name in names}
-        stemmer = "yes" if use_stemmer else "no"
-        return {**means, "signature": f"f-measure|stemmer:{stemmer}|rouge_score:{version('rouge_score')}"}
+        scores = [self.scorer.score_multi(*row) for row in zip(references, predictions, strict=True)]
+        means = {name: 100 * math.fsum(score[name].fmeasure for score in scores) / len(scores) for name in self.names}
+        return {**means, "signature": f"f-measure|stemmer:no|rouge_score:{version('rouge_score')}"}
 
 
 class BitsPerByte(evaluate.Metric):
@@ -155,14 +150,9 @@ class BitsPerByte(evaluate.Metric):
 
 
 def compute_metric(metric: evaluate.Metric, predictions: Sequence, references: Sequence, **options) -> dict:
-    """The result of a metric; `options` are those of its `_compute`.
-
-    Raises:
-        RuntimeError: the metric was made for several processes, and this is not the one that gets the result.
-    """
+    """The result of a metric; `options` are those of its `_compute`."""
     result = metric.compute(predictions=predictions, references=references, **options)
-    if result is None:
-        raise RuntimeError("The metric's result is on the process with `process_id` 0.")
+    assert result is not None  # it is None only where several processes share one metric
     return result
 
 
