@@ -25,7 +25,7 @@ from hf_scratch.errors import UserError, command, preparation
 from hf_scratch.evaluation.translation import translate
 from hf_scratch.loading import check_fits, load_checkpoint, load_tokenizer
 from hf_scratch.training.parsing import parse_arguments
-from hf_scratch.training.script_arguments import DTYPES, check_at_least, check_beams
+from hf_scratch.training.script_arguments import DTYPES, check_at_least
 
 
 @dataclass
@@ -37,13 +37,11 @@ class DiversificationArguments:
     output_dir: str = field(metadata={"help": "A new folder for train.jsonl and the other splits."})
     num_beams: int = field(default=5, metadata={"help": "Beams; 1 is greedy."})
     batch_size: int = field(default=64, metadata={"help": "Sentences per batch."})
-    dtype: str = field(default="float32", metadata={"help": f"Of the weights: {', '.join(DTYPES)}."})
+    dtype: str = field(default="float32", metadata={"help": "Of the weights.", "choices": list(DTYPES)})
     cache_dir: str | None = field(default=None, metadata={"help": "Folder for downloads."})
 
     def __post_init__(self):
         check_at_least(self, 1, "num_beams", "batch_size")
-        if self.dtype not in DTYPES:
-            raise ValueError(f"`dtype` must be one of {', '.join(DTYPES)}; got {self.dtype!r}.")
 
 
 def load_translators(args: DiversificationArguments) -> list[tuple]:
@@ -57,13 +55,13 @@ def load_translators(args: DiversificationArguments) -> list[tuple]:
         model = load_checkpoint(AutoModelForSeq2SeqLM, path, dtype=args.dtype, cache_dir=args.cache_dir)
         tokenizer = load_tokenizer(path, cache_dir=args.cache_dir)
         check_fits(tokenizer, model.config)
-        check_beams(args.num_beams, tokenizer)
         languages = [getattr(model.config, name, None) for name in ("source_lang", "target_lang")]
-        if None in languages or len({*languages}) != 2:
-            raise UserError(f"`models`: the config of {path} does not name its `source_lang` and `target_lang`.")
-        if translators and {*languages} != {*translators[0][2]}:
-            first = f"{args.models[0]} {'-'.join(translators[0][2])}"
-            raise UserError(f"`models`: {path} translates {'-'.join(languages)}, and {first}.")
+        first = translators[0][2] if translators else languages
+        if None in languages or {*languages} != {*first}:
+            raise UserError(
+                f"`models`: {path} has the `source_lang` and `target_lang` {languages}, and {args.models[0]} {first}. "
+                "All must translate between the same two languages."
+            )
         translators.append((model.to(state.device).eval(), tokenizer, languages))
     return translators
 
@@ -87,8 +85,6 @@ def main() -> None:
         (args,), _ = parse_arguments(DiversificationArguments)
         output_dir = check_new_folder(args.output_dir, args.dataset_name)
         splits = load_splits(args.dataset_name, cache_dir=args.cache_dir)
-        if "train" not in splits:
-            raise UserError(f"`dataset_name` ({args.dataset_name}) has no training data.")
         translators = load_translators(args)
         columns = translators[0][2]
         parts = {name: take_pairs(part, *columns, name=f"{name} data") for name, part in splits.items()}

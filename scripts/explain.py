@@ -33,7 +33,7 @@ class ExplainArguments:
     text: str = field(metadata={"help": f"What the model reads, at most {LONGEST} tokens."})
     output_dir: str = field(default="runs/explained", metadata={"help": "Folder for the pictures and numbers."})
     num_beams: int | None = field(
-        default=None, metadata={"help": "Beams of the tree, at most 12. Default: the model's own; of a GPT 4."}
+        default=None, metadata={"help": "Beams of the tree. Default: the model's own; of a GPT 4."}
     )
     max_new_tokens: int | None = field(
         default=None,
@@ -42,8 +42,6 @@ class ExplainArguments:
 
     def __post_init__(self):
         check_at_least(self, 1, "num_beams", "max_new_tokens")
-        if (self.num_beams or 1) > 12:
-            raise ValueError(f"`num_beams` is {self.num_beams}, but the tree can show at most 12.")
 
 
 def explain(loaded: LoadedModel, args: ExplainArguments) -> dict[str, tuple[list[tuple[str, Figure]], Any]]:

@@ -6,7 +6,6 @@ python scripts/export_onnx.py --model model_cards/scratch-gpt-tinystories --outp
 python scripts/run_onnx.py OUT "Once upon a time"
 """
 
-import importlib.util
 import logging
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,12 +14,11 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
 from hf_scratch.errors import command, preparation
+from hf_scratch.extras import extra
 from hf_scratch.loading import find_model, load_checkpoint, load_tokenizer
 from hf_scratch.training.checkpoints import check_output_dir
 from hf_scratch.training.parsing import parse_arguments
 
-QUANTIZATIONS = ("float32", "int8")
-PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 ROWS, SOURCE, TARGET = 3, 9, 7  # the sizes that are traced: 1 would become a constant
 
 
@@ -31,17 +29,8 @@ class ExportArguments:
     model: str = field(metadata={"help": "A model's folder or Hub id."})
     output_dir: str = field(metadata={"help": "A new folder."})
     quantization: str = field(
-        default="float32", metadata={"help": f"The type of the matrices: {' or '.join(QUANTIZATIONS)}."}
+        default="float32", metadata={"help": "The type of the matrices.", "choices": ["float32", "int8"]}
     )
-
-
-def check(args: ExportArguments) -> None:
-    """Raise ValueError or ImportError for an option or an installation with which there is no export."""
-    if args.quantization not in QUANTIZATIONS:
-        raise ValueError(f"`quantization` is {args.quantization!r}; it must be one of {', '.join(QUANTIZATIONS)}.")
-    if missing := [name for name in PACKAGES if importlib.util.find_spec(name) is None]:
-        raise ImportError(f"The export needs {', '.join(missing)}: pip install 'hf-scratch[export]'.")
-    check_output_dir(args.output_dir)
 
 
 def export(model, output_dir: Path, quantization: str) -> None:
@@ -71,7 +60,11 @@ def export(model, output_dir: Path, quantization: str) -> None:
 def main():
     with preparation():
         (args,), _ = parse_arguments(ExportArguments)
-        check(args)
+        with extra("export"):
+            import onnx  # noqa: F401  transformers' exporters need all three
+            import onnxruntime  # noqa: F401
+            import onnxscript  # noqa: F401
+        check_output_dir(args.output_dir)
         is_encoder_decoder = AutoConfig.from_pretrained(find_model(args.model)).is_encoder_decoder
         auto_class = AutoModelForSeq2SeqLM if is_encoder_decoder else AutoModelForCausalLM
         model, tokenizer = load_checkpoint(auto_class, args.model, dtype="float32"), load_tokenizer(args.model)

@@ -100,8 +100,7 @@ def test_bad_input_is_named_and_leaves_nothing(run_here, data, backward, tmp_pat
         write(tmp_path / folder / f"{split}.jsonl", rows)
     before = sorted(path.name for path in tmp_path.iterdir())
     for flags, message in (
-        (["--models", tmp_path / "nameless"], "does not name its `source_lang` and `target_lang`"),
-        (["--models", FORWARD, "--num_beams", 0], "`num_beams` must be 1 or more, got 0"),
+        (["--models", tmp_path / "nameless"], "All must translate between the same two languages"),
         (["--models", FORWARD, "--output_dir", data], "exists. Choose a new folder."),
         (["--models", "nothing"], "'nothing' is no folder here"),
         (["--models", FORWARD, "--dataset_name", tmp_path / "other"], "`target_lang` is 'de', but the columns of"),

@@ -9,14 +9,13 @@ from conftest import ROOT
 
 from hf_scratch.reporting.tables import compare_lines, format_table, replace_block, update_blocks
 
-CARDS = ROOT / "model_cards"
 sys.path[:0] = [str(ROOT / "scripts" / "publish"), str(ROOT / "scripts" / "benchmark")]
 
 
 def test_the_readmes_tables_are_those_of_their_json():
     import results
 
-    tables = results.list_tables(CARDS)
+    tables = results.list_tables()
     assert len(tables) == 4
     for readme, blocks in tables.items():
         text = readme.read_text(encoding="utf-8")
@@ -24,25 +23,16 @@ def test_the_readmes_tables_are_those_of_their_json():
             assert compare_lines(text, replace_block(text, name, content)) == [], name
 
 
-def test_a_block_is_replaced_between_its_markers():
-    text = "a\n<!-- results -->\nold\n<!-- /results -->\nb\n"
-    assert replace_block(text, "results", "new") == "a\n<!-- results -->\nnew\n<!-- /results -->\nb\n"
-    for broken in ("a\n", "<!-- results -->", text + text, "<!-- /results --><!-- results -->"):
-        with pytest.raises(ValueError, match="it needs the lines <!-- results --> and <!-- /results -->"):
-            replace_block(broken, "results", "new")
-
-
-def test_readmes_are_compared_written_or_skipped(tmp_path, capsys):
+def test_a_block_is_compared_and_written_between_its_markers(tmp_path, capsys):
     path = tmp_path / "README.md"
-    path.write_text("<!-- speed -->\n| 1.00 |\n<!-- /speed -->\n", encoding="utf-8")
+    path.write_text("a\n<!-- speed -->\n| 1.00 |\n<!-- /speed -->\nb\n", encoding="utf-8")
     assert update_blocks(path, {"speed": "| 2.00 |"}, write=False) is False
     assert "-| 1.00 |\n+| 2.00 |\n" in capsys.readouterr().out
     assert update_blocks(path, {"speed": "| 2.00 |"}, write=True) is True
     assert update_blocks(path, {"speed": "| 2.00 |"}, write=False) is True
-    before = path.read_text(encoding="utf-8")
-    assert update_blocks(path, {"results": "| 2.00 |"}, write=True) is None
-    assert f"skipped {path}: it needs the lines <!-- results -->" in capsys.readouterr().out
-    assert path.read_text(encoding="utf-8") == before
+    assert path.read_text(encoding="utf-8") == "a\n<!-- speed -->\n| 2.00 |\n<!-- /speed -->\nb\n"
+    with pytest.raises(ValueError, match="between the lines <!-- results --> and <!-- /results -->"):
+        update_blocks(path, {"results": "| 2.00 |"}, write=True)
 
 
 def test_cells_are_formatted():

@@ -18,7 +18,6 @@ from hf_scratch.folders import hide_folders
 from hf_scratch.loading import load_tokenizer
 from hf_scratch.reporting.cards import format_time, format_training, format_updates
 from hf_scratch.reporting.records import Record, join_records, read_record, read_records, write_record
-from hf_scratch.reporting.tables import compare_lines
 from hf_scratch.training.script_arguments import ModelArguments
 from hf_scratch.training.starting_point import load_teachers
 
@@ -153,25 +152,6 @@ def test_a_teacher_keeps_the_tokenizer_it_was_trained_with(tmp_path, joint_token
 
 
 @pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--name", "seed4", "--as_teacher"], "--as_teacher needs --record_only, and a published model in"),
-        (["--name", "records", "--record_only"], "--name must be letters, digits and _, and not records"),
-        (["--name", "..", "--record_only", "--as_teacher"], "--name must be letters, digits and _"),
-    ],
-)
-def test_a_wrong_publication_is_refused_before_anything_is_written(flags, message, tmp_path, monkeypatch, capsys):
-    import publish
-
-    words = ["--folder", tmp_path / "new", "--run", TRANSLATOR, *flags]
-    monkeypatch.setattr(sys, "argv", ["publish.py", *map(str, words)])
-    with pytest.raises(SystemExit):
-        publish.main()
-    assert message in capsys.readouterr().err
-    assert not any(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
     ("flags", "changes"),
     [
         ("--output_dir base --bf16 true --save_steps 7 --seed 1", ""),  # 1 is the recipe's
@@ -283,12 +263,6 @@ def test_published_records_hold_numbers(folder):
             for name, value in metrics.items():
                 expected = int if name in ("sentences", "tokens") else float
                 assert type(value) is (str if name.endswith("_signature") else expected)
-
-
-def test_a_figure_that_differs_is_shown():
-    stored = "a\n| BLEU | 41.10 |\nb"
-    assert compare_lines(stored, stored) == []
-    assert compare_lines(stored, "a\n| BLEU | 41.00 |\nb") == ["-| BLEU | 41.10 |", "+| BLEU | 41.00 |"]
 
 
 @pytest.mark.slow

@@ -75,14 +75,6 @@ def test_a_share_is_never_rounded_to_nothing():
     assert [drawings.show_share(share) for share in (1, 0.123, 0.0006, 1e-9)] == ["100.0%", "12.3%", "0.1%", "<0.1%"]
 
 
-@pytest.mark.filterwarnings("error")
-def test_characters_that_the_font_lacks_are_shown_by_their_number(tmp_path):
-    assert drawings.escape("Ein Hund · £5 \n$x") == "Ein Hund · £5 \n\\$x"
-    assert drawings.escape("a \N{DOG FACE}日") == "a U+1F436U+65E5"
-    figure = drawings.draw_attention(torch.ones(1, 1, 2), ["\N{DOG FACE}"], ["日", "本"], "日本", "query", "key")
-    figure.savefig(tmp_path / "attention.png")
-
-
 def test_threads_draw_at_once():
     weights = torch.rand(4, 12, 12).softmax(-1)
     tokens = [f"token{i}" for i in range(12)]

@@ -48,16 +48,12 @@ class LoadedModel:
             Token ids (1, length), int64.
 
         Raises:
-            ValueError: the text is empty, or has too many tokens.
+            ValueError: the text is blank, or has too many tokens.
         """
-        if not text.strip():
-            raise ValueError("`text` is empty. Write some words.")
         ids = self.tokenizer(text, return_tensors="pt", verbose=False)["input_ids"]
         limit = min(longest or self.model.config.max_position_embeddings, self.model.config.max_position_embeddings)
-        if ids.shape[1] > limit:
-            raise ValueError(f"`text` has {ids.shape[1]} tokens, but at most {limit} fit here. Shorten it.")
-        if ids.numel() == 0:
-            raise ValueError(f"`text` is {text!r}, in which this tokenizer finds no token.")
+        if not text.strip() or ids.shape[1] > limit:
+            raise ValueError(f"`text` has {ids.shape[1]} tokens, but must be some words of at most {limit} tokens.")
         return ids
 
     def read(self, ids: torch.Tensor | list[int], from_source: bool = False) -> list[str]:
@@ -67,12 +63,9 @@ class LoadedModel:
             ids: token ids (length).
             from_source: whether they are of the source's vocabulary. A model with one vocabulary ignores it.
         """
-        return [show_token(self._read_one(int(i), from_source)) for i in ids]
-
-    def _read_one(self, i: int, from_source: bool) -> str:
         # a decoder drops the space before the first token, so read the token behind itself
-        once, twice = self.tokenizer.batch_decode([[i], [i, i]], use_source_tokenizer=from_source)
-        return twice[len(once) :]
+        pairs = [self.tokenizer.batch_decode([[i], [i, i]], use_source_tokenizer=from_source) for i in map(int, ids)]
+        return [show_token(twice[len(once) :]) for once, twice in pairs]
 
     def decode(self, ids: torch.Tensor | list[int]) -> str:
         """Read ids of the target's vocabulary as one text, without special tokens."""
@@ -83,12 +76,9 @@ def load_model(path: str | Path) -> LoadedModel:
     """Load a folder or Hub id of either family, in float32.
 
     Raises:
-        ValueError: see `load_checkpoint`, `load_tokenizer` and `check_fits`; or the model is not one of ours, or it
-            does not predict the next token.
+        ValueError: see `load_checkpoint`, `load_tokenizer` and `check_fits`; or the model is an encoder.
     """
     config = AutoConfig.from_pretrained(find_model(path))
-    if config.model_type not in ("scratch_gpt", "scratch_transformer"):
-        raise ValueError(f"`model` is {str(path)!r}, a {config.model_type!r} model. Give a model of hf_scratch.")
     if not getattr(config, "is_causal", True):
         raise ValueError(f"`model` is {str(path)!r}, which fills in masked tokens and does not predict the next one.")
     auto_class = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM

@@ -9,12 +9,10 @@ import ast
 import inspect
 import linecache
 import traceback
-from collections.abc import Callable, Generator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import torch
@@ -57,13 +55,7 @@ def record_shapes(model: PreTrainedModel, run: Callable[[], Any]) -> list[CodeLi
     Returns:
         The lines in the order in which they ran. A line that ran twice in a row is there once.
     """
-    recorder = _Recorder(model)
-    with ExitStack() as stack:
-        for name, module in model.named_modules():
-            if name.endswith("layers"):
-                for layer in list(module.children())[1:]:
-                    stack.enter_context(recorder.pause_in(layer))
-        stack.enter_context(recorder)
+    with _Recorder(model) as recorder:
         run()
     return recorder.lines
 
@@ -86,28 +78,27 @@ class _Recorder(TorchFunctionMode):
         super().__init__()
         self.lines: list[CodeLine] = []
         self.names = {id(module): name for name, module in model.named_modules()}
-        self.paused = 0  # layers that run now and are not recorded
+        stacks = [module for name, module in model.named_modules() if name.endswith("layers")]
+        self.skipped = {id(layer) for stack in stacks for layer in list(stack.children())[1:]}
         self.place: tuple[str, ...] = ()  # of the last line
         self.by_transformers = False  # whether transformers called the last operation
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))
         # `to` and `contiguous` return the tensor itself where there is nothing to do
-        is_new = isinstance(result, torch.Tensor) and not any(result is x for x in args)
-        if is_new and not self.paused:
-            self.record(inspect.currentframe(), func.__name__.strip("_"), tuple(result.shape))
+        if isinstance(result, torch.Tensor) and not any(result is x for x in args):
+            self.record(func.__name__.strip("_"), tuple(result.shape))
         return result
 
-    def record(self, frame: FrameType | None, operation: str, shape: tuple[int, ...]) -> None:
+    def record(self, operation: str, shape: tuple[int, ...]) -> None:
         """Add an operation to the innermost line of the models' code. Of what transformers does, keep the last."""
-        by_transformers = False
-        for caller, _ in traceback.walk_stack(frame):
-            file = Path(caller.f_code.co_filename)
-            by_transformers = by_transformers or TRANSFORMERS in file.parents
-            if file.parent == FOLDER:
-                break
-        else:
+        frames = [frame for frame, _ in traceback.walk_stack(inspect.currentframe())]
+        files = [Path(frame.f_code.co_filename) for frame in frames]
+        i = next((i for i, file in enumerate(files) if file.parent == FOLDER), None)
+        if i is None or any(id(frame.f_locals.get("self")) in self.skipped for frame in frames[i:]):
             return
+        by_transformers = any(TRANSFORMERS in file.parents for file in files[:i])
+        caller, file = frames[i], files[i]
         owner = caller.f_locals.get("self", caller.f_locals.get("module"))
         place = (
             file.name,
@@ -122,23 +113,6 @@ class _Recorder(TorchFunctionMode):
             self.lines[-1].operations.pop()
         self.by_transformers = by_transformers
         self.lines[-1].operations.append((operation, shape))
-
-    @contextmanager
-    def pause_in(self, layer: torch.nn.Module) -> Generator[None]:
-        """Record nothing while `layer` runs."""
-
-        def pause(*_):
-            self.paused += 1
-
-        def go_on(*_):
-            self.paused -= 1
-
-        handles = [layer.register_forward_pre_hook(pause), layer.register_forward_hook(go_on)]
-        try:
-            yield
-        finally:
-            for handle in handles:
-                handle.remove()
 
 
 @cache

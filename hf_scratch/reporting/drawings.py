@@ -13,10 +13,8 @@ from ..explaining import BeamTree, Prediction, Stage
 from ..extras import extra
 
 with extra("train"):
-    from matplotlib import rcParams
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from matplotlib.font_manager import FontProperties, findfont, get_font
     from matplotlib.ticker import MaxNLocator
 
 # the colours of figure 1 in the paper
@@ -37,13 +35,8 @@ NEXT = "row t predicts token t + 1"
 
 
 def escape(text: str) -> str:
-    """Keep matplotlib from reading "$" as the begin of a formula; show characters that its fonts lack as U+1F415."""
-    fonts = [get_font(findfont(FontProperties(family=[family]))) for family in rcParams["font.family"]]
-    known = (any(font.get_char_index(ord(character)) for font in fonts) or character.isspace() for character in text)
-    shown = [
-        character if is_known else f"U+{ord(character):04X}" for character, is_known in zip(text, known, strict=True)
-    ]
-    return "".join(shown).replace("$", r"\$")
+    """Keep matplotlib from reading "$" as the begin of a formula."""
+    return text.replace("$", r"\$")
 
 
 def show_share(share: float) -> str:

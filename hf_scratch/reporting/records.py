@@ -133,15 +133,11 @@ def join_records(records: list[Record]) -> Record:
     The metrics and settings are those of the last run; updates, epochs, tokens and minutes are sums, and commands and
     logs are joined. Epochs of different data have no sum: they are None, and the log has none. The flag that resumes
     an interrupted run is left out of the commands.
-
-    Raises:
-        ValueError: the minutes of a run are unknown.
     """
-    log, updates, epochs, tokens, minutes = [], 0, 0.0, 0, 0.0
+    log, updates, epochs, tokens = [], 0, 0.0, 0
+    minutes = [record["minutes"] for record in records]
     has_epochs = None not in [record["epochs"] for record in records] and len({each["data"] for each in records}) == 1
     for record in records:
-        if record["minutes"] is None:
-            raise ValueError(f"The minutes of the run must be known: {record['command']}")
         offsets = {"step": updates, "num_input_tokens_seen": tokens}
         if has_epochs:
             offsets["epoch"] = epochs
@@ -151,7 +147,6 @@ def join_records(records: list[Record]) -> Record:
             log.append(entry | {key: entry[key] + offset for key, offset in offsets.items() if key in entry})
         updates += record["updates"]
         tokens += record["input_tokens"]
-        minutes += record["minutes"]
     return records[-1] | {
         "command": "\n".join(
             re.sub(r" --resume_from_checkpoint (last|auto)\b", "", record["command"]) for record in records
@@ -159,7 +154,7 @@ def join_records(records: list[Record]) -> Record:
         "updates": updates,
         "epochs": epochs if has_epochs else None,
         "input_tokens": tokens,
-        "minutes": minutes,
+        "minutes": None if None in minutes else sum(filter(None, minutes)),
         "log": log,
     }
 

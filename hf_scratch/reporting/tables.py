@@ -28,16 +28,16 @@ def replace_block(text: str, name: str, content: str) -> str:
         content: the new text between the markers, without blank lines around it.
 
     Raises:
-        ValueError: the two markers are not there exactly once each, in this order.
+        ValueError: the two markers are not there in this order.
     """
-    begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
-    if text.count(begin) != 1 or text.count(end) != 1 or text.index(begin) > text.index(end):
-        raise ValueError(f"it needs the lines {begin} and {end} around the place of the table")
-    before, after = text.split(begin)[0], text.split(end)[1]
-    return f"{before}{begin}\n{content}\n{end}{after}"
+    before, begin, rest = text.partition(f"<!-- {name} -->\n")
+    _, end, after = rest.partition(f"<!-- /{name} -->")
+    if not end:
+        raise ValueError(f"The table needs a place between the lines <!-- {name} --> and <!-- /{name} -->.")
+    return f"{before}{begin}{content}\n{end}{after}"
 
 
-def update_blocks(path: Path, blocks: dict[str, str], write: bool) -> bool | None:
+def update_blocks(path: Path, blocks: dict[str, str], write: bool) -> bool:
     """Compare the marked blocks of a README with `blocks`, or write them, and print what was found or done.
 
     Args:
@@ -46,24 +46,18 @@ def update_blocks(path: Path, blocks: dict[str, str], write: bool) -> bool | Non
         write: write the blocks instead of comparing them.
 
     Returns:
-        Whether the README now holds `blocks`; None if it lacks a marker, and was left as it is.
+        Whether the README now holds `blocks`.
     """
-    stored = path.read_text(encoding="utf-8")
-    computed = stored
-    try:
-        for name, content in blocks.items():
-            computed = replace_block(computed, name, content)
-    except ValueError as error:
-        print(f"tables: skipped {path}: {error}")
-        return None
+    stored = computed = path.read_text(encoding="utf-8")
+    for name, content in blocks.items():
+        computed = replace_block(computed, name, content)
     if write:
         path.write_text(computed, encoding="utf-8")
         print(f"tables: wrote {', '.join(blocks)} into {path}")
         return True
-    is_same = stored == computed
-    state = "equal to" if is_same else "NOT equal to"
-    print("\n".join([*compare_lines(stored, computed), f"tables: {path} is {state} its figures"]))
-    return is_same
+    differences = compare_lines(stored, computed)
+    print("\n".join([*differences, f"tables: {path} is {'NOT ' if differences else ''}equal to its figures"]))
+    return not differences
 
 
 def compare_lines(stored: str, computed: str) -> list[str]:

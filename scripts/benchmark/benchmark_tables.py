@@ -68,7 +68,7 @@ def measured_blocks() -> dict[str, dict[str, str]]:
     }
 
 
-def update_readmes(write: bool) -> list[bool | None]:
+def update_readmes(write: bool) -> list[bool]:
     """Compare the READMEs' tables with `results/`, or write them.
 
     Returns:

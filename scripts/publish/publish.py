@@ -13,17 +13,15 @@ python scripts/publish/publish.py --folder model_cards/scratch-gpt-tinystories \
 
 import argparse
 import os
-import re
 import shutil
 from pathlib import Path
 from typing import Any
 
 from sample_stories import sample_stories
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 from translation_card import SENTENCES
 
-import hf_scratch  # registers the models
+import hf_scratch
 from hf_scratch.data.loading import load_splits
 from hf_scratch.errors import command, preparation
 from hf_scratch.loading import load_tokenizer
@@ -102,27 +100,20 @@ def main():
     parser.add_argument("--dtype", default="float32", help="dtype of the published weights")
     parser.add_argument("--dataset_name", help="TinyStories, for its validation stories")
     args = parser.parse_args()
-    if not re.fullmatch(r"\w+", args.name) or args.name == "records":
-        parser.error(f"--name must be letters, digits and _, and not records; got {args.name!r}")
-    if args.as_teacher and not (args.record_only and (args.folder / "config.json").is_file()):
-        parser.error(f"--as_teacher needs --record_only, and a published model in {args.folder}")
     last = args.run[-1]
-    is_gpt = type(AutoConfig.from_pretrained(last)) in MODEL_FOR_CAUSAL_LM_MAPPING
-    if is_gpt and not args.record_only and args.dataset_name is None:
-        parser.error("--dataset_name must be given for a language model")
+    config = AutoConfig.from_pretrained(last)
     record = store_record(args.run, args.folder / "records", args.name)
-    auto_class = AutoModelForCausalLM if is_gpt else AutoModelForSeq2SeqLM
+    auto_class = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
     if args.as_teacher:
         store_model(auto_class, last, args.folder / args.name, "bfloat16")
     if not args.record_only:
         store_model(auto_class, last, args.folder, args.dtype)
         plot_learning_curve(record["log"], str(args.folder))
-        if is_gpt:
+        if config.is_encoder_decoder:
+            draw_last_layer(args.folder, SENTENCES[config.source_lang][0])
+        else:
             draw_last_layer(args.folder, STORY)
             sample_stories(args.folder, list(load_splits(args.dataset_name)["validation"]["text"]))
-        else:
-            source = AutoConfig.from_pretrained(last).source_lang
-            draw_last_layer(args.folder, SENTENCES[source][0])
     if args.record_only and not (args.folder / "config.json").is_file():
         return  # records without a published model, as those of scripts/recipes
     records = read_records(args.folder / "records")

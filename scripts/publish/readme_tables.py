@@ -9,6 +9,7 @@ from hf_scratch.reporting.records import Record, read_records
 from hf_scratch.reporting.tables import format_table
 
 RECORDS = Path(__file__).parents[1] / "recipes" / "records"
+MODEL_CARDS = Path(__file__).parents[2] / "model_cards"
 TRANSLATOR, WRITER = "scratch-transformer-multi30k-en-de", "scratch-gpt-tinystories"
 WAY_BACK = "scratch-transformer-multi30k-de-en"
 
@@ -72,9 +73,9 @@ EXPERIMENTS = (
 )
 
 
-def readme_blocks(cards: Path) -> dict[str, str]:
-    """The results of /README.md. `cards` is the folder `model_cards`."""
-    seeds, stories = read_seeds(cards / TRANSLATOR), read_records(cards / WRITER / "records")
+def readme_blocks() -> dict[str, str]:
+    """The results of /README.md."""
+    seeds, stories = read_seeds(MODEL_CARDS / TRANSLATOR), read_records(MODEL_CARDS / WRITER / "records")
     bleu, moses = (mean_score(seeds, name) for name in ("bleu", "bleu_moses"))
     notes = read_records(RECORDS)["tinystories_article"]
     best, article, stock = (validation_bits(record) for record in (stories["best"], notes, stories["stock_gpt2"]))
@@ -99,9 +100,9 @@ def readme_blocks(cards: Path) -> dict[str, str]:
     return {"results": format_table(["trained here", "data", "result", "for comparison", "training"], rows)}
 
 
-def index_blocks(cards: Path) -> dict[str, str]:
-    """The tables of model_cards/README.md. `cards` is that folder."""
-    seeds, stories = read_seeds(cards / TRANSLATOR), read_records(cards / WRITER / "records")
+def index_blocks() -> dict[str, str]:
+    """The tables of model_cards/README.md."""
+    seeds, stories = read_seeds(MODEL_CARDS / TRANSLATOR), read_records(MODEL_CARDS / WRITER / "records")
     published = published_seed(seeds)
     scores = [("BLEU, cased (13a)", "bleu"), ("BLEU, lower-cased, Moses tokens", "bleu_moses"), ("chrF", "chrf")]
     header = ["metric", f"mean of {len(seeds)} models", "lowest", "highest", f"seed {published['seed']}, published"]
@@ -110,7 +111,7 @@ def index_blocks(cards: Path) -> dict[str, str]:
         for label, name in scores
         for values in [[record["metrics"]["test"][name] for record in seeds]]
     ]
-    (way_back,) = read_seeds(cards / WAY_BACK)
+    (way_back,) = read_seeds(MODEL_CARDS / WAY_BACK)
     stories_rows = [
         [f"`{name}`", f"{record['parameters']:,}", f"{validation_bits(record):.3f}", f"{record['minutes']:.0f}"]
         for name, record in sorted(stories.items(), key=lambda item: validation_bits(item[1]))

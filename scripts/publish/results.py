@@ -8,12 +8,11 @@ python scripts/publish/results.py --only tables --write
 
 import argparse
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from string import Template
 
 from language_model_card import language_model_figures
-from readme_tables import TRANSLATOR, WAY_BACK, WRITER, article_blocks, index_blocks, readme_blocks
+from readme_tables import MODEL_CARDS, TRANSLATOR, WAY_BACK, WRITER, article_blocks, index_blocks, readme_blocks
 from translation_card import reference_figures, translation_figures
 
 from hf_scratch.errors import command, preparation
@@ -31,12 +30,12 @@ CARDS = {
 }
 
 
-def list_tables(cards: Path) -> dict[Path, dict[str, str]]:
-    """For each README its marked blocks. `cards` is the folder of the published models."""
+def list_tables() -> dict[Path, dict[str, str]]:
+    """For each README its marked blocks."""
     tables = {ROOT / readme: blocks for readme, blocks in measured_blocks().items()}
-    tables[ROOT / "README.md"] |= readme_blocks(cards)
+    tables[ROOT / "README.md"] |= readme_blocks()
     tables[ROOT / "hf_scratch" / "convert" / "README.md"] |= article_blocks()
-    return tables | {cards / "README.md": index_blocks(cards)}
+    return tables | {MODEL_CARDS / "README.md": index_blocks()}
 
 
 def checked_versions() -> str:
@@ -46,12 +45,12 @@ def checked_versions() -> str:
     return " and ".join(f"{name} {versions[name]}" for name in ("transformers", "torch"))
 
 
-def update_card(name: str, cards: Path, dataset: str, write: bool) -> bool:
+def update_card(name: str, dataset: str, write: bool) -> bool:
     """Compare a published model's card with its figures, or write it. Returns whether they are equal now."""
     _, compute = CARDS[name]
-    path = cards / name / "README.md"
+    path = MODEL_CARDS / name / "README.md"
     template = Template((FOLDER / "cards" / f"{name}.md").read_text(encoding="utf-8"))
-    card = template.substitute(compute(cards / name, dataset), checked=checked_versions())
+    card = template.substitute(compute(MODEL_CARDS / name, dataset), checked=checked_versions())
     if write:
         path.write_text(card, encoding="utf-8")
         print(f"results: wrote {path}")
@@ -63,21 +62,20 @@ def update_card(name: str, cards: Path, dataset: str, write: bool) -> bool:
 
 @command
 @preparation()
-def main(args: Sequence[str] | None = None) -> int:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--multi30k", default="bentrevett/multi30k", help="a Hub id or a folder")
     parser.add_argument("--tinystories", default="roneneldan/TinyStories", help="a Hub id or a folder")
-    parser.add_argument("--cards", type=Path, default=ROOT / "model_cards", help="the published folders")
     parser.add_argument("--only", choices=[*CARDS, "tables"], help="one card, or the tables of the READMEs")
     parser.add_argument("--write", action="store_true", help="write cards and tables instead of comparing them")
-    options = parser.parse_args(args)
+    args = parser.parse_args()
     results = [
-        update_card(name, options.cards, getattr(options, dataset), options.write)
+        update_card(name, getattr(args, dataset), args.write)
         for name, (dataset, _) in CARDS.items()
-        if options.only in (None, name)
+        if args.only in (None, name)
     ]
-    if options.only in (None, "tables"):
-        results += [update_blocks(path, blocks, options.write) for path, blocks in list_tables(options.cards).items()]
+    if args.only in (None, "tables"):
+        results += [update_blocks(path, blocks, args.write) for path, blocks in list_tables().items()]
     return int(False in results)
 
 
