@@ -1,19 +1,13 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Export by torch.export, to ONNX and to int8, with the exporters of torch and transformers and no code of ours."""
+"""Export by torch.export and to ONNX, with the exporters of torch and transformers and no code of ours."""
 
 import functools
 import math
 
 import pytest
 import torch
-from conftest import FAMILIES, each_variant, make_gpt, make_inputs_for, make_variant
+from conftest import FAMILIES, each_variant, make_inputs_for, make_variant
 from torch.export import Dim
-from torch.utils.data import DataLoader
-
-from hf_scratch.data import make_stories
-from hf_scratch.data.texts import PackedTextsCollator, pack_texts
-from hf_scratch.evaluation.language_modeling import evaluate_language_model
-from hf_scratch.tokenization import train_tokenizer
 
 # torch.onnx copies a class that torch has deprecated
 pytestmark = pytest.mark.filterwarnings("ignore:`isinstance.treespec, LeafSpec.`:FutureWarning")
@@ -96,20 +90,6 @@ def test_each_variant_is_exported_by_torch(family, variant):
     torch.testing.assert_close(program(**inputs).logits, model(**inputs).logits, atol=1e-5, rtol=1e-5)
 
 
-def test_a_program_of_torch_export_is_saved_and_loaded(family, tmp_path):
-    model, program = export_with_torch(family, "full")
-    torch.export.save(program, tmp_path / "model.pt2")
-    loaded = torch.export.load(tmp_path / "model.pt2").module()
-    inputs = make_inputs(family, 5, 11, 4, "padded")
-    torch.testing.assert_close(loaded(**inputs).logits, model(**inputs).logits, atol=1e-5, rtol=1e-5)
-
-
-def test_a_program_of_torch_export_refuses_what_is_too_long(family):
-    _, program = export_with_torch(family, "full")
-    with pytest.raises(AssertionError, match=f"<= {LONGEST}"):
-        program.module()(**make_inputs(family, 2, LONGEST + 1, LONGEST + 1, "full"))
-
-
 @pytest.fixture(scope="module")
 def exporters():
     """The module `transformers.exporters`; skips the test where it cannot write ONNX and run it."""
@@ -154,18 +134,6 @@ def assert_same_cache(one, other):
         torch.testing.assert_close(layer.values, other_layer.values, **TOLERANCE)
 
 
-@pytest.mark.parametrize("mask", ["full", "padded"])
-@torch.no_grad()
-def test_the_gpt_in_onnx_agrees_with_torch(in_onnx, mask):
-    model, graphs = make_shallow("gpt"), in_onnx("gpt")
-    for batch, _, length in OTHER_SIZES:
-        inputs = make_inputs("gpt", batch, 0, length, mask)
-        inputs["position_ids"] = positions(inputs["attention_mask"])
-        outputs, expected = graphs["prefill"](**inputs), model(**inputs)
-        torch.testing.assert_close(outputs.logits, expected.logits, **TOLERANCE)
-        assert_same_cache(outputs.cache, expected.cache)
-
-
 @pytest.mark.parametrize("steps", [(6, 1, 1, 1), (1, 1, 5), (3, 4, 2)], ids=str)
 @torch.no_grad()
 def test_the_gpt_in_onnx_goes_on_from_its_cache(in_onnx, steps):
@@ -185,17 +153,6 @@ def test_the_gpt_in_onnx_goes_on_from_its_cache(in_onnx, steps):
         logits.append(outputs.logits)
     torch.testing.assert_close(torch.cat(logits, 1), expected.logits, **TOLERANCE)
     assert_same_cache(cache["cache"], expected.cache)
-
-
-@pytest.mark.parametrize("mask", ["full", "padded"])
-@torch.no_grad()
-def test_the_encoder_in_onnx_agrees_with_torch(in_onnx, mask):
-    model, graphs = make_shallow("transformer"), in_onnx("transformer")
-    for batch, source, _ in OTHER_SIZES:
-        inputs = make_inputs("transformer", batch, source, 1, mask)
-        del inputs["decoder_input_ids"]
-        outputs, expected = graphs["encoder"](**inputs), model.get_encoder()(**inputs)
-        torch.testing.assert_close(outputs.last_hidden_state, expected.last_hidden_state, **TOLERANCE)
 
 
 @pytest.mark.parametrize("size", OTHER_SIZES[1:], ids=str)
@@ -253,64 +210,3 @@ def test_greedy_decoding_in_onnx_gives_the_tokens_of_generate(in_onnx, family, m
     expected = model.generate(**inputs, max_new_tokens=12, do_sample=False, eos_token_id=None, no_repeat_ngram_size=1)
     start = getattr(model.config, "decoder_start_token_id", None)
     assert torch.equal(generate_in_onnx(in_onnx(family), family, inputs, start, 12), expected)
-
-
-@pytest.fixture(scope="module")
-def storyteller():
-    """A GPT that has learnt the embedded stories' grammar, its tokenizer and stories it has not seen."""
-    stories = make_stories(stories=1000, held_out=100)
-    tokenizer = train_tokenizer(stories["train"]["text"], "bpe", 400, 128, show_progress=False)
-    rows = pack_texts(stories["train"], tokenizer, 128)
-    loader = DataLoader(rows, batch_size=16, shuffle=True, collate_fn=PackedTextsCollator(tokenizer, 128))
-    model = make_gpt(
-        vocab_size=len(tokenizer), hidden_size=64, intermediate_size=256, max_position_embeddings=128,
-        initializer_range=0.02, use_cache=False,
-    )  # fmt: skip
-    optimizer = torch.optim.AdamW(model.parameters(), lr=4e-3)
-    torch.manual_seed(0)
-    model.train()
-    for _ in range(3):
-        for batch in loader:
-            model(**batch).loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-    return model.eval(), tokenizer, stories["validation"]["text"]
-
-
-class InOnnxRuntime(torch.nn.Module):
-    """An exported model in the form that `evaluate_language_model` takes."""
-
-    device = torch.device("cpu")
-
-    def __init__(self, exported):
-        super().__init__()
-        self.exported, self.config = exported, exported.config
-
-    def forward(self, input_ids, use_cache):
-        return self.exported(input_ids=input_ids)
-
-
-def test_int8_weights_cost_little_loss_and_take_a_quarter_of_the_space(storyteller, exporters, tmp_path):
-    model, tokenizer, texts = storyteller
-    shapes = {"input_ids": {0: Dim("batch"), 1: Dim("length", max=128)}}
-    int8 = exporters.OnnxRuntimeQuantizer(exporters.OnnxRuntimeDynamicConfig())
-    config = exporters.OnnxConfig(dynamic_shapes=shapes, quantizer=int8)
-    example = {"input_ids": torch.ones(2, 9, dtype=torch.long)}
-    exporters.OnnxExporter().export(model, example, config).save_pretrained(tmp_path / "int8")
-    quantized = exporters.ExportedModel.from_pretrained(tmp_path / "int8")
-
-    before = evaluate_language_model(model, tokenizer, texts)["loss"]
-    after = evaluate_language_model(InOnnxRuntime(quantized), tokenizer, texts)["loss"]
-    assert before < 0.6  # nats per token; an untrained model has log(400) = 6
-    assert before != after
-    assert after == pytest.approx(before, abs=0.005)
-
-    weights = [value.const_value for value in quantized.program.graph.initializers.values()]
-    matrices = [weight for weight in weights if len(weight.shape) == 2]
-    assert {str(weight.dtype) for weight in matrices} == {"INT8", "UINT8"}  # UINT8: embeddings, and the tied head
-    assert sum(math.prod(weight.shape) for weight in matrices) == sum(
-        p.numel() for p in model.parameters() if p.dim() == 2
-    )
-    model.save_pretrained(tmp_path / "float32")
-    size = (tmp_path / "int8" / "model.onnx.data").stat().st_size
-    assert size < 0.3 * (tmp_path / "float32" / "model.safetensors").stat().st_size

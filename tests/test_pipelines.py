@@ -79,22 +79,6 @@ def test_n_best_translations(translation_folder):
     assert len({record["translation_text"] for record in records[0]}) == 2
 
 
-def test_scores_may_be_asked_for(translation_folder):
-    translator = pipeline("translation", model=translation_folder)
-    plain = translator("A man sleeps.")
-    assert translator("A man sleeps.", return_dict_in_generate=True, output_scores=True) == plain
-
-
-def test_the_ways_to_cut_are_those_of_the_tokenizer(translation_folder):
-    translator, long = pipeline("translation", model=translation_folder), "A man sleeps. " * 30
-    assert translator(long, truncation="longest_first") == translator(long, truncation=True)
-    for truncation in (False, "do_not_truncate"):
-        with pytest.raises(ValueError, match=r"Input 1 has .* tokens, but `max_position_embeddings`"):
-            translator(["A man", long], truncation=truncation)
-    with pytest.raises(ValueError, match="`truncation` is 'only_second', but must be True or False"):
-        translator("A man", truncation="only_second")
-
-
 class Rows(torch.utils.data.Dataset):
     def __init__(self, rows):
         self.rows = rows

@@ -15,7 +15,6 @@ from transformers import PreTrainedModel
 from ..data.masking import MaskingCollator, split_texts
 from ..data.texts import check_padding, encode_texts, end_id
 from .logits import iterate_logits
-from .metrics import BitsPerByte, compute_metric
 from .processes import compute_batches
 
 
@@ -96,9 +95,11 @@ def evaluate_language_model(
     for (text, _, _), loss in zip(windows, chain.from_iterable(results), strict=True):
         nats[text] += loss
     tokens = sum(count for _, _, count in windows)
-    result = compute_metric(BitsPerByte(), nats, list(texts), tokens=tokens)
+    total = math.fsum(nats)
     return {
-        **{key: result[key] for key in ("loss", "perplexity", "bits_per_byte")},
+        "loss": total / tokens,
+        "perplexity": math.exp(total / tokens),
+        "bits_per_byte": total / math.log(2) / sum(len(text.encode()) for text in texts),
         "tokens": tokens,
         "seconds": time.perf_counter() - start,
     }

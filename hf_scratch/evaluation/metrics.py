@@ -1,5 +1,5 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Metrics with evaluate's interface: sacrebleu's BLEU and chrF, ROUGE, and bits per byte.
+"""Metrics with evaluate's interface: sacrebleu's BLEU and chrF, and ROUGE.
 
 `evaluate.load("sacrebleu")` downloads a script from the Hub at run time. These classes need no download.
 """
@@ -20,7 +20,6 @@ with extra("train"):
 _SENTENCES = datasets.Features(
     {"predictions": datasets.Value("string"), "references": datasets.Sequence(datasets.Value("string"))}
 )
-_LOSSES = datasets.Features({"predictions": datasets.Value("float64"), "references": datasets.Value("string")})
 
 
 class _SentenceMetric(evaluate.Metric):
@@ -119,34 +118,6 @@ class Rouge(_SentenceMetric):
         scores = [self.scorer.score_multi(*row) for row in zip(references, predictions, strict=True)]
         means = {name: 100 * math.fsum(score[name].fmeasure for score in scores) / len(scores) for name in self.names}
         return {**means, "signature": f"f-measure|stemmer:no|rouge_score:{version('rouge_score')}"}
-
-
-class BitsPerByte(evaluate.Metric):
-    """A language model's loss per byte of text, in bits: models with different tokenizers can be compared by it."""
-
-    def _info(self):
-        return evaluate.MetricInfo(
-            description="Bits per UTF-8 byte, and loss and perplexity per token.",
-            citation="",
-            inputs_description="predictions: the loss of each text, summed, in nats; references: the texts.",
-            features=_LOSSES,
-        )
-
-    def _compute(self, predictions, references, tokens: int) -> dict:
-        """Compute the mean losses.
-
-        Args:
-            predictions: the loss of each text, summed over its tokens, in nats.
-            references: the texts.
-            tokens: the number of predicted tokens.
-
-        Returns:
-            "bits_per_byte", "loss" (nats per token) and "perplexity" (per token).
-        """
-        nats = math.fsum(predictions)
-        size = sum(len(text.encode()) for text in references)
-        loss = nats / tokens
-        return {"bits_per_byte": nats / math.log(2) / size, "loss": loss, "perplexity": math.exp(loss)}
 
 
 def compute_metric(metric: evaluate.Metric, predictions: Sequence, references: Sequence, **options) -> dict:
