@@ -192,7 +192,7 @@ def test_each_view_is_used(width, scheme, address, browser, screenshots):
 
 def test_a_wrong_input_is_a_message_and_the_page_goes_on(address, browser):
     visitor = Visitor(browser, address)
-    for text, message in (("", "`text` is empty"), ("dog " * 90, "at most 64 fit here")):
+    for text, message in (("", "must be some words"), ("dog " * 90, "at most 64 tokens")):
         visitor.page.get_by_label("source").fill(text)
         visitor.press("Translate")
         visitor.page.get_by_text(message).first.wait_for()

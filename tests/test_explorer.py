@@ -124,7 +124,7 @@ def test_what_a_user_writes_is_text_in_the_page(models):
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("", "`text` is empty"), ("dog " * 99, "at most 64 fit here"), ("a" * 401, "401 characters, but at most 400")],
+    [("", "must be some words"), ("dog " * 99, "at most 64 tokens"), ("a" * 401, "401 characters, but at most 400")],
 )
 def test_a_wrong_input_is_a_message(models, text, message):
     for use in (

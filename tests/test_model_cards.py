@@ -172,13 +172,6 @@ def test_a_rows_changes_are_its_commands_flags(flags, changes, recipe):
     assert format_changes({"command": command, "recipe": "multi30k_tiny"}) == changes
 
 
-def test_without_a_recipe_all_flags_are_changes():
-    from recipe_changes import format_changes
-
-    command = "python -m hf_scratch.scripts.train_translation --dataset_name multi30k --max_steps 3"
-    assert format_changes({"command": command, "recipe": ""}) == "`--max_steps 3`"
-
-
 @pytest.mark.parametrize(
     ("word", "public"),
     [

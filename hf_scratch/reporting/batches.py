@@ -24,26 +24,18 @@ def attention_masks(model: PreTrainedModel, batch: Mapping[str, torch.Tensor]) -
         where a query may attend to a key.
     """
     model.set_attn_implementation("eager")
-    ids, padding, config = batch["input_ids"], batch.get("attention_mask"), model.config
+    config, padding = model.config, batch.get("attention_mask")
+    source = torch.zeros(*batch["input_ids"].shape, config.hidden_size)  # read for its shape alone
     if not config.is_encoder_decoder:
-        embeds = torch.zeros(*ids.shape, config.hidden_size)
+        positions = batch.get("position_ids")
         mask = create_causal_mask(
-            config=config,
-            inputs_embeds=embeds,
-            attention_mask=padding,
-            cache=None,
-            position_ids=batch.get("position_ids"),
+            config=config, inputs_embeds=source, attention_mask=padding, cache=None, position_ids=positions
         )
-        return {"decoder": _allowed(mask, embeds, embeds)}
-    source = torch.zeros(*ids.shape, config.hidden_size)  # read for its shape alone
+        return {"decoder": _allowed(mask, source, source)}
     target = torch.zeros(*batch["labels"].shape, config.hidden_size)
+    target_padding = batch.get("decoder_attention_mask")
     encoder = create_bidirectional_mask(config=config, inputs_embeds=source, attention_mask=padding)
-    decoder = create_causal_mask(
-        config=config,
-        inputs_embeds=target,
-        attention_mask=batch.get("decoder_attention_mask"),
-        cache=None,
-    )
+    decoder = create_causal_mask(config=config, inputs_embeds=target, attention_mask=target_padding, cache=None)
     cross = create_bidirectional_mask(
         config=config, inputs_embeds=target, attention_mask=padding, encoder_hidden_states=source
     )
@@ -105,22 +97,14 @@ def _format_text(batch: Mapping, allowed: torch.Tensor, row: int, read: Callable
     positions = batch["position_ids"][row].tolist() if "position_ids" in batch else list(range(len(ids)))
     # the head compares the scores of a place with the label of the next place
     predicted = [*labels[1:], IGNORED]
+    columns = zip(ids, positions, labels, predicted, allowed[row], strict=True)
     lines = [
-        (
-            i,
-            repr(read(ids[i])),
-            ids[i],
-            positions[i],
-            labels[i],
-            _read_label(predicted[i], read),
-            _ranges(allowed[row, i]),
-        )
-        for i in range(len(ids))
+        (i, repr(read(token)), token, position, label, _read_label(following, read), _ranges(seen))
+        for i, (token, position, label, following, seen) in enumerate(columns)
     ]
     header = ("place", "token", "id", "position", "label", "predicts", "attends to")
-    return f"Row {row}. The model shifts the labels: it predicts the label of the next place.\n" + _align(
-        header, lines
-    )
+    title = f"Row {row}. The model shifts the labels: it predicts the label of the next place."
+    return f"{title}\n{_align(header, lines)}"
 
 
 def _format_pair(model, batch: Mapping, masks: Mapping, row: int, read_source: Callable, read_target: Callable) -> str:
@@ -129,12 +113,15 @@ def _format_pair(model, batch: Mapping, masks: Mapping, row: int, read_source: C
     if inputs is None:
         inputs = model.prepare_decoder_input_ids_from_labels(batch["labels"])
     inputs = inputs[row].tolist()
-    source = [(i, repr(read_source(ids[i])), ids[i], _ranges(masks["encoder"][row, i])) for i in range(len(ids))]
+    source = [
+        (i, repr(read_source(token)), token, _ranges(seen))
+        for i, (token, seen) in enumerate(zip(ids, masks["encoder"][row], strict=True))
+    ]
+    columns = zip(inputs, labels, masks["decoder"][row], masks["cross"][row], strict=True)
     target = [
-        (i, repr(read_target(inputs[i])), inputs[i], labels[i], _read_label(labels[i], read_target),
-         _ranges(masks["decoder"][row, i]), _ranges(masks["cross"][row, i]))
-        for i in range(len(labels))
-    ]  # fmt: skip
+        (i, repr(read_target(token)), token, label, _read_label(label, read_target), _ranges(before), _ranges(seen))
+        for i, (token, label, before, seen) in enumerate(columns)
+    ]
     source_header = ("position", "source", "id", "attends to")
     target_header = ("position", "decoder input", "id", "label", "predicts", "attends to", "in the source")
     return (

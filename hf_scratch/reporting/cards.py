@@ -178,9 +178,7 @@ def write_translation_card(
     record = build_record(trainer, data_args, recipe, metrics, validation.get("weights", "trained"), cut)
     notes = ""
     if test:
-        in_order = [f"{key}_signature" for split, key, *_ in _TRANSLATION_METRICS if split == "test"]
-        keys = dict.fromkeys([*in_order, *(key for key in test if key.endswith("_signature"))])
-        signatures = ", ".join(f"`{test[key]}`" for key in keys if key in test)
+        signatures = ", ".join(f"`{value}`" for key, value in test.items() if key.endswith("_signature"))
         search = f"beam search with {data_args.num_beams} beams and length penalty {data_args.length_penalty}"
         search = "greedy search" if data_args.num_beams == 1 else search
         notes = f"The test set's {test['sentences']} texts by {search}. Signatures of the scores:\n{signatures}."
