@@ -4,9 +4,8 @@
 Every figure is the model's own: it is observed while `generate()` or `forward` runs. Nothing here draws.
 """
 
-from .attention import compute_attention
 from .beams import BeamTree, Candidate, search_beams
-from .models import LoadedModel, load_model, show_token
+from .models import LoadedModel, compute_attention, load_model, show_token
 from .probabilities import Alternative, Prediction, predict_tokens, shape_probabilities, write_tokens
 from .stages import Stage, follow_token
 
