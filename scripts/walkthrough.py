@@ -25,7 +25,6 @@ from hf_scratch.loading import check_fits, find_model, load_checkpoint, load_tok
 from hf_scratch.models.layers import SinusoidalPositionalEmbedding
 from hf_scratch.reporting.batches import attention_masks, format_batch
 from hf_scratch.reporting.plots import plot_masks, plot_sine_curves
-from hf_scratch.reporting.tables import update_blocks
 from hf_scratch.training.parsing import parse_arguments
 
 # The ids of a word are its places in these lists. Id 1 is padding, as in the article.
@@ -34,6 +33,14 @@ GERMAN = ["<s>", "<pad>", "</s>", "Hunde", "Vögel", "können", "nicht", "fliege
 SOURCES = ["dogs cannot fly </s>", "birds sing </s> <pad>"]
 TARGETS = ["Hunde können nicht fliegen </s>", "Vögel singen </s> <pad> <pad>"]
 POSITIONS = 50
+MARKDOWN = """# Walk-through of one batch
+
+Written by `python scripts/walkthrough.py --markdown scripts/walkthrough.md`.
+
+```
+{text}
+```
+"""
 
 
 @dataclass
@@ -45,9 +52,7 @@ class WalkthroughArguments:
     )
     text: str | None = field(default=None, metadata={"help": "What the model reads."})
     output_dir: str = field(default="runs/walkthrough", metadata={"help": "Folder for the pictures."})
-    readme: str | None = field(
-        default=None, metadata={"help": "A Markdown file: write the output between its walkthrough marks."}
-    )
+    markdown: str | None = field(default=None, metadata={"help": "Also write the output into this Markdown file."})
 
     def __post_init__(self):
         if (self.model is None) != (self.text is None):
@@ -233,9 +238,8 @@ def main():
         example = make_example() if args.model is None else load_example(args.model, args.text)
         text = walk(example, args.output_dir)
     print(text)
-    if args.readme is not None:
-        with preparation():
-            update_blocks(Path(args.readme), {"walkthrough": f"```\n{text}\n```"}, write=True)
+    if args.markdown is not None:
+        Path(args.markdown).write_text(MARKDOWN.format(text=text), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -2,36 +2,28 @@
 """The walk-through, the tables of a batch, the plain training loop, and the notebook."""
 
 import ast
-import importlib.util
 import re
+from pathlib import Path
 
 import nbformat
 import pytest
 import torch
-from conftest import ROOT, make_gpt, make_inputs_for, make_transformer
+from conftest import FAMILIES, ROOT, load_script, make_gpt, make_inputs_for
 from nbclient import NotebookClient
 from test_scripts import STORIES, TINY_GPT, run, write
 from transformers import default_data_collator
 
 from hf_scratch.evaluation.language_modeling import sample_text
 from hf_scratch.explaining.shapes import record_shapes
-from hf_scratch.models import layers
 from hf_scratch.reporting.batches import attention_masks, format_batch
 
 MODELS = ROOT / "hf_scratch" / "models"
 README = (MODELS / "README.md").read_text(encoding="utf-8")
 
 
-def import_walkthrough():
-    spec = importlib.util.spec_from_file_location("walkthrough", ROOT / "scripts" / "walkthrough.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture(scope="module")
 def walkthrough():
-    return import_walkthrough()
+    return load_script("walkthrough")
 
 
 @pytest.fixture(scope="module")
@@ -45,15 +37,17 @@ def numbers_and_text(text: str) -> tuple[list[float], str]:
     return [float(number) for number in re.findall(pattern, text)], re.sub(r" *" + pattern, " #", text)
 
 
-def test_the_readme_holds_what_the_command_prints(walkthrough, tmp_path):
-    """To renew it: python scripts/walkthrough.py --readme hf_scratch/models/README.md"""
-    printed = walkthrough.walk(walkthrough.make_example(), str(tmp_path)).replace(str(tmp_path), "runs/walkthrough")
-    stored = re.search(r"<!-- walkthrough -->\n```\n(.*?)\n```\n<!-- /walkthrough -->", README, flags=re.S)[1]
-    (printed_numbers, printed_text), (numbers, text) = numbers_and_text(printed), numbers_and_text(stored)
-    assert text == printed_text
-    assert numbers == pytest.approx(printed_numbers, abs=2e-3)
+def test_the_stored_output_is_what_the_command_writes(walkthrough, monkeypatch, tmp_path):
+    """To renew it: python scripts/walkthrough.py --markdown scripts/walkthrough.md"""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["walkthrough.py", "--markdown", "walkthrough.md"])
+    walkthrough.main()
+    written = numbers_and_text((tmp_path / "walkthrough.md").read_text(encoding="utf-8"))
+    numbers, text = numbers_and_text((ROOT / "scripts" / "walkthrough.md").read_text(encoding="utf-8"))
+    assert text == written[1]
+    assert numbers == pytest.approx(written[0], abs=2e-3)
     assert "False" not in text
-    assert {path.name for path in tmp_path.iterdir()} == {"masks.png", "sine_curves.png"}
+    assert {path.name for path in Path("runs/walkthrough").iterdir()} == {"masks.png", "sine_curves.png"}
 
 
 def test_each_line_of_code_stands_in_the_file_and_function_that_are_named(lines):
@@ -80,28 +74,8 @@ def test_the_sizes_are_the_articles_there_and_back(lines):
     assert shapes_of(lines, "", "logits = ") == [(2, 5, 10)]
 
 
-def test_code_from_another_file_is_not_shown_as_the_models(lines, walkthrough, monkeypatch):
-
-    def two_steps(self, hidden_states):
-        return self.fc2(self.fc1(hidden_states))
-
-    monkeypatch.setattr(layers.FeedForward, "forward", two_steps)
-    example = walkthrough.make_example()
-    changed = record_shapes(example.model, lambda: example.model(**example.batch))
-    assert not [line for line in changed if line.function.startswith("FeedForward")]
-    assert [line for line in lines if line.function.startswith("FeedForward")]
-
-
-def test_the_first_layer_of_several_is_shown():
-    model = make_transformer()
-    modules = {line.module for line in record_shapes(model, lambda: model(**make_inputs_for(model)))}
-    assert "model.decoder.layers.0.cross_attn" in modules
-    assert not [name for name in modules if "layers.1" in name]
-
-
-@pytest.mark.parametrize("family", ["gpt", "transformer"])
 def test_masks_are_where_the_attention_is_not_zero(family):
-    model = make_gpt() if family == "gpt" else make_transformer()
+    model = FAMILIES[family]()
     batch = {**make_inputs_for(model)}
     batch["labels"] = batch.pop("decoder_input_ids", batch["input_ids"])
     batch["attention_mask"] = torch.ones_like(batch["input_ids"])
@@ -135,15 +109,10 @@ def test_it_walks_a_sentence_through_a_saved_model(walkthrough, tmp_path):
     assert "False" not in text
 
 
-@pytest.mark.parametrize(
-    ("args", "message"),
-    [(["--model", "runs"], "`model` and `text` together"), (["--model", "./nowhere", "--text", "a"], "not a folder")],
-)
-def test_a_mistake_is_one_line(args, message, walkthrough, monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr("sys.argv", ["walkthrough.py", "--output_dir", str(tmp_path), *args])
-    with pytest.raises(SystemExit, match="2"):
-        walkthrough.main()
-    assert message in capsys.readouterr().err
+def test_a_model_needs_a_text(run_here):
+    done = run_here("walkthrough", "--model", "runs", check=False)
+    assert done.returncode == 2
+    assert "`model` and `text` together" in done.stderr
 
 
 def test_a_sample_repeats_and_leaves_the_random_state(joint_tokenizer):
@@ -166,9 +135,8 @@ def readmes_loop():
     return namespace["train"]
 
 
-@pytest.mark.parametrize("family", ["gpt", "transformer"])
 def test_the_readmes_loop_trains_both_families(family):
-    model = make_gpt() if family == "gpt" else make_transformer()
+    model = FAMILIES[family]()
     ids = make_inputs_for(model, source=7)["input_ids"]
     rows = [{"input_ids": row, "labels": row} for row in ids]
     losses = readmes_loop()(model, rows, default_data_collator, epochs=30)
