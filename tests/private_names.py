@@ -44,7 +44,7 @@ PRIVATE_NAMES = [
         "Overridden to refuse lengths past the last position before the first token.",
     ),
     PrivateName(
-        "transformers.GenerationConfig", "_pad_token_tensor _eos_token_tensor",
+        GENERATION, "_pad_token_tensor _eos_token_tensor",
         "Read: the special tokens as `generate()` has resolved them from arguments, both configs and the "
         "model.",
     ),
@@ -157,23 +157,4 @@ PRIVATE_NAMES = [
 OPTIONAL = {
     "_reorder_cache": "models/loss.py: an own way to reorder a cache after a step of beam search",
     "_is_user_defined": "cpu/generate.py: transformers marks a cache that the caller gave",
-}
-
-# Public by name, but documented nowhere, or said to be internal. An import or a call breaks when one is gone.
-UNDOCUMENTED = {
-    "transformers.utils.output_capturing.capture_outputs": "decorates the models' forward, as in transformers' models",
-    "transformers.utils.output_capturing.OutputRecorder": "says which outputs are recorded, as in their models",
-    "transformers.utils.generic.merge_with_config_defaults": "decorates forward, as in transformers' models",
-    "transformers.utils.import_utils.is_torchdynamo_compiling": "checks of values are left out while compiling",
-    "transformers.utils.type_validators.positive_int_field": "fields of the configurations",
-    "transformers.utils.type_validators.activation_fn_key": "fields of the configurations",
-    "transformers.utils.type_validators.probability": "fields of the configurations",
-    "transformers.initialization.copy_": "initial weights that loading does not overwrite, as in transformers' models",
-    "transformers.dynamic_module_utils.get_relative_import_files": "which files `trust_remote_code=True` needs",
-    "transformers.integrations.sdpa_attention.sdpa_attention_forward": "whether sdpa is transformers' own",
-    "transformers.masking_utils.ALL_MASK_ATTENTION_FUNCTIONS": "whether sdpa's mask is transformers' own",
-    "transformers.masking_utils.sdpa_mask": "whether sdpa's mask is transformers' own",
-    "transformers.trainer_pt_utils.LengthGroupedSampler": "the sampler that gets a seed of its own",
-    "transformers.PreTrainedModel.is_remote_code": "overridden: `save_pretrained` copies the code, not transformers",
-    "transformers.PreTrainedModel.should_save_on_this_rank": "whether this process writes the folder",
 }
