@@ -59,31 +59,12 @@ def test_what_dropout_keeps_is_scaled_and_so_is_its_gradient(shape, p, dtype, se
     assert torch.equal(values.grad, torch.where(kept, upstream * scale, 0))
 
 
-def test_another_seed_drops_others():
-    values = torch.ones(1001)
-    drawn = []
-    for seed in (0, 1):
-        torch.manual_seed(seed)
-        drawn.append(apply_dropout(values, 0.5, training=True))
-    drawn.append(apply_dropout(values, 0.5, training=True))
-    assert len({tuple(each.tolist()) for each in drawn}) == 3
-
-
 @pytest.mark.parametrize(("p", "training"), [(0.0, True), (0, True), (0.5, False), (1.0, False)])
 def test_no_dropout_is_no_operation(p, training):
     values = torch.randn(5)
     state = torch.get_rng_state()
     assert apply_dropout(values, p, training) is values
     assert torch.equal(torch.get_rng_state(), state)
-
-
-@pytest.mark.parametrize("p", [1, 1.0, 1 - 1e-9])
-def test_dropping_all_leaves_zeros(p):
-    values = torch.randn(5, 3, requires_grad=True)
-    dropped = apply_dropout(values, p, training=True)
-    dropped.sum().backward()
-    assert not dropped.any()
-    assert not values.grad.any()
 
 
 # attention
@@ -170,44 +151,11 @@ def test_rows_and_queries_and_heads_are_dropped_apart(shape):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_attention_passes_gradcheck(kind):
-    case = make_case(kind, 1, 2, 3, torch.float64)
-    # a wide step: the softmax is in float32
-    assert torch.autograd.gradcheck(
-        lambda *tensors: attend(tensors, case["mask"], case["is_causal"]),
-        case["tensors"],
-        eps=2e-3,
-        atol=5e-4,
-        rtol=1e-3,
-    )
-
-
-def test_a_seed_decides_what_attention_drops():
-    case = make_case("causal", *SHAPES["small"])
-    assert torch.equal(attend(**case), attend(**case))
-    assert not torch.equal(attend(**case), attend(**case, seed=1))
-
-
-@pytest.mark.parametrize("kind", ["causal", "boolean", "additive", "cross"])
-def test_dropout_leaves_the_expected_attention(kind):
-    case = make_case(kind, 1, 2, 5)
-    tensors = [x.detach() for x in case["tensors"]]
-    expected = by_hand(tensors, case["mask"], case["is_causal"])
-    draws = attend([x.expand(20_000, -1, -1, -1) for x in tensors], case["mask"], case["is_causal"]).double()
-    deviation = draws.std(0) / math.sqrt(20_000)
-    assert ((draws.mean(0) - expected).abs() < 4.5 * deviation + 1e-6).all()
-
-
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("dropout", [0.0, 1e-9])
 def test_next_to_no_dropout_is_attention_itself(kind, shape, dropout):
     case = make_case(kind, *SHAPES[shape])
     assert_same(attend(**case, dropout=dropout), by_hand(**case), case["tensors"])
-
-
-def test_dropping_all_weights_leaves_no_context():
-    assert not attend(**make_case("causal", *SHAPES["small"]), dropout=1.0).any()
 
 
 @pytest.mark.parametrize("dropout", [0.0, P])
@@ -226,42 +174,18 @@ def test_in_bfloat16_gradients_are_float32s_to_its_precision(kind, queries, drop
         assert (actual.float() - precise).norm() < 0.01 * precise.norm()
 
 
-def test_a_mask_for_all_queries_serves_each_piece():
-    case = make_case("boolean", 2, 4, 600)
-    mask = case["mask"][:, :, :1]
-    same = attend(case["tensors"], mask.expand(-1, -1, 600, -1), False)
-    assert torch.equal(attend(case["tensors"], mask, False), same)
-
-
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("boolean", [True, False])
-def test_a_query_that_may_see_no_key_has_no_context_with_dropout_as_without(boolean):
-    case = make_case("boolean", *SHAPES["small"])
-    case["mask"][:, :, 2] = False
-    if not boolean:
-        case["mask"] = torch.zeros(case["mask"].shape).masked_fill(~case["mask"], -torch.inf)
-    without, dropped = attend(**case, dropout=0.0), attend(**case)
-    assert not without[:, 2].any()
-    assert not dropped[:, 2].any()
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("boolean", [True, False])
-def test_so_it_is_in_half_precision_and_no_gradient_is_nan(boolean, dtype):
+def test_a_query_that_may_see_no_key_has_no_context_and_no_nan(boolean, dtype):
     case = make_case("boolean", *SHAPES["small"], dtype)
     case["mask"][:, :, 2] = False
     if not boolean:
         case["mask"] = torch.zeros(case["mask"].shape, dtype=dtype).masked_fill(~case["mask"], -torch.inf)
-    context = attend(**case, dropout=0.0)
-    assert not context[:, 2].any()
-    for gradient in torch.autograd.grad(context.float().square().sum(), case["tensors"]):
-        assert gradient.isfinite().all()
-
-
-def test_a_mask_of_fewer_dimensions_is_broadcast():
-    case = make_case("boolean", *SHAPES["small"])
-    mask = case["mask"][0, 0]
-    context = attend(case["tensors"], mask, False, dropout=1e-9)
-    torch.testing.assert_close(context, by_hand(case["tensors"], mask, False), atol=1e-5, rtol=1e-4)
+    for dropout in (0.0, P):
+        context = attend(**case, dropout=dropout)
+        assert not context[:, 2].any()
+        for gradient in torch.autograd.grad(context.float().square().sum(), case["tensors"]):
+            assert gradient.isfinite().all()
 
 
 def test_float64_stays_float64():

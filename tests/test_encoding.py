@@ -1,11 +1,8 @@
 """Files are read and written as UTF-8, whatever the locale is."""
 
-import ast
 import os
 import subprocess
 import sys
-
-from conftest import ROOT
 
 CODE = """
 import sys
@@ -40,18 +37,3 @@ def test_an_ascii_locale_changes_nothing(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "lines.txt").read_text(encoding="utf-8") == "für 世界\n"
-
-
-def test_each_text_file_is_opened_with_its_encoding():
-    paths = [path for folder in ("hf_scratch", "scripts") for path in (ROOT / folder).rglob("*.py")]
-    assert len(paths) > 20
-    for path in paths:
-        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if not isinstance(call, ast.Call):
-                continue
-            name = getattr(call.func, "attr", getattr(call.func, "id", ""))
-            words = [arg.value for arg in call.args if isinstance(arg, ast.Constant)]
-            if name in ("read_text", "write_text") or (name == "open" and "rb" not in words and "wb" not in words):
-                assert "encoding" in {keyword.arg for keyword in call.keywords} or "gzip" in ast.unparse(call), (
-                    f"{path.name}, line {call.lineno}"
-                )

@@ -65,22 +65,14 @@ def test_lora_trains_its_adapters_alone_and_merges_into_the_same_function(family
     torch.testing.assert_close(loaded(**labelled).logits, expected, atol=1e-5, rtol=1e-5)
 
 
-def adapted_modules(model) -> set[str]:
-    return {name.split(".lora_A")[0].split(".")[-1] for name, _ in model.named_parameters() if "lora_A" in name}
-
-
 @pytest.mark.parametrize("task", ["CAUSAL_LM", "FEATURE_EXTRACTION", None])
 def test_lora_without_target_modules_adapts_queries_and_values(family, model, task):
     peft = pytest.importorskip("peft")
-    peft.utils.TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING.pop(model.config.model_type, None)
     if task == "CAUSAL_LM" and family == "transformer":
         task = "SEQ_2_SEQ_LM"
     adapted = peft.get_peft_model(model, peft.LoraConfig(task_type=task))
-    assert adapted_modules(adapted) == {"q_proj", "v_proj"}
-    with pytest.MonkeyPatch.context() as patch:  # what a user has chosen stays
-        patch.setitem(peft.utils.TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING, model.config.model_type, ["fc1"])
-        adapted = peft.get_peft_model(FAMILIES[family](), peft.LoraConfig())
-        assert adapted_modules(adapted) == {"fc1"}
+    adapters = {name.split(".lora_A")[0].split(".")[-1] for name, _ in adapted.named_parameters() if "lora_A" in name}
+    assert adapters == {"q_proj", "v_proj"}
 
 
 def test_a_base_model_that_lacks_weights_is_refused_under_its_adapter_too(family, model, tmp_path):
@@ -150,16 +142,6 @@ def test_a_merged_model_whose_head_is_the_decoders_embedding_loads_again(tmp_pat
     assert loaded.lm_head.weight is loaded.model.decoder.embed_tokens.weight
 
 
-def test_a_model_without_a_head_is_saved(model, tmp_path):
-    model.lm_head = torch.nn.Identity()
-    model.save_pretrained(tmp_path)
-
-
-def test_a_shared_vocabulary_has_no_decoder_to_resize():
-    with pytest.raises(ValueError, match="resize_token_embeddings"):
-        make_transformer().resize_decoder_token_embeddings(70)
-
-
 # packing
 
 
@@ -201,22 +183,6 @@ def test_frozen_weights_stay_and_the_others_learn(family, model, labelled, tmp_p
         # no input reaches the last positions of the table, and a key's bias does not change a softmax
         if not ("embed_positions" in name or name.endswith("k_proj.bias")):
             assert changed == (id(parameter) not in frozen), name
-
-
-# torch.compile
-
-
-def test_a_compiled_training_step_has_the_eager_gradients(family, model, labelled):
-    torch._dynamo.reset()
-    loss, gradients = loss_and_gradients(model, labelled)
-    # one graph, forward and backward; "aot_eager" traces both without a C++ compiler
-    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
-    model.zero_grad()
-    compiled_loss = compiled(**labelled, use_cache=False).loss
-    compiled_loss.backward()
-    torch.testing.assert_close(compiled_loss.detach(), loss)
-    for name, parameter in model.named_parameters():
-        torch.testing.assert_close(parameter.grad, gradients[name], atol=1e-5, rtol=1e-4)
 
 
 # half precision

