@@ -18,7 +18,7 @@ import os
 import statistics
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,18 +26,14 @@ from typing import Any
 import torch
 from benchmark_tables import finish, format_measured
 from cases import (
-    ARTICLE,
     BF16,
     SIZES,
     STOCK_CALL,
     BenchmarkArguments,
     Case,
-    check_tokens,
-    compare_loss_curves,
     compare_memory,
     compare_training,
     compare_translation,
-    count_equal,
     generate_gpt,
     generate_gpt_article,
     import_time,
@@ -46,80 +42,33 @@ from cases import (
     train_end_to_end,
 )
 from datasets import disable_progress_bars
-from peers import GPT2, MARIAN, OURS
+from peers import GPT2, OURS
 from report import Report
 from turns import take_turns
 
-from hf_scratch.convert import to_gpt2, to_marian
 from hf_scratch.errors import command, preparation
 from hf_scratch.training.parsing import parse_arguments
 
-LARGEST_SPREAD = 0.05  # of a ratio, at which no further rounds are needed
-
-
-@dataclass
-class Row:
-    """A row of the table: `ours` against `peer`, two functions of a case.
-
-    Args:
-        name: the row's name for `--only`.
-        what: the work that is measured.
-        case: makes the functions, or returns None if something is missing here.
-        peer: the other function; None if the measure itself is the figure.
-        ours: our function.
-        note: makes a remark from what the two functions returned last.
-    """
-
-    name: str
-    what: str
-    case: Callable[[BenchmarkArguments], Case | None]
-    peer: str | None
-    ours: str = OURS
-    note: Callable[[Any, Any], str] = lambda *_: ""
-
-
-# fmt: off
-TRAIN_TRANSFORMER = partial(compare_training, "transformer", to_marian, MARIAN)
-TRAIN_GPT = partial(compare_training, "gpt", to_gpt2, GPT2)
-TABLE = [
-    Row("train_transformer", "training step, encoder-decoder, fp32", TRAIN_TRANSFORMER, MARIAN),
-    Row("train_gpt", "training step, GPT, fp32", TRAIN_GPT, GPT2),
-    Row("train_transformer_bf16", "training step, encoder-decoder, bf16", TRAIN_TRANSFORMER, OURS, BF16,
-        partial(compare_loss_curves, "transformer")),
-    Row("train_gpt_bf16", "training step, GPT, bf16", TRAIN_GPT, OURS, BF16, partial(compare_loss_curves, "gpt")),
-    Row("train_transformer_stock", "encoder-decoder, called as by stock Trainer", TRAIN_TRANSFORMER, MARIAN,
-        STOCK_CALL),
-    Row("train_gpt_stock", "GPT, called as by stock Trainer", TRAIN_GPT, GPT2, STOCK_CALL),
-    Row("memory_transformer", "peak memory, encoder-decoder, fp32", partial(compare_memory, "transformer", MARIAN),
-        MARIAN),
-    Row("memory_gpt", "peak memory, GPT, fp32", partial(compare_memory, "gpt", GPT2), GPT2),
-    Row("train_end_to_end", "Trainer, recipe multi30k_tiny, target tokens", train_end_to_end, MARIAN),
-    Row("generate_gpt", "200 tokens, greedy, batch 1", generate_gpt, GPT2, note=check_tokens),
-    Row("generate_gpt_article", "200 tokens, greedy, batch 1", generate_gpt_article, ARTICLE, note=check_tokens),
-    Row("translate_marian", "1,000 test sentences, 5 beams", compare_translation, MARIAN, note=count_equal),
-    Row("import_time", "`import hf_scratch` itself", import_time, None),
-    Row("load_time", "`from_pretrained` of 10 MB", load_time, None),
-]
-# fmt: on
-
-
-def measure(case: Case, names: list[str], rounds: int) -> tuple[dict[str, list[float]], dict[str, Any]]:
-    """Call functions of a case in turns, until their ratios spread little or three times as many rounds are done.
-
-    Returns:
-        For each name its measures, and its last output.
-    """
-    functions = {name: case.functions[name] for name in names}
-    take_turns(functions, case.warmups)
-    measures, fewest, done = {name: [] for name in names}, min(rounds, case.rounds), 0
-    while done < 3 * fewest:
-        found = take_turns(functions, 1 if done else fewest)
-        for name, values in found[0 if case.timed else 1].items():
-            measures[name] += values
-        done = len(measures[names[0]])
-        if all(spread(values, measures[names[0]]) < LARGEST_SPREAD for values in measures.values()):
-            break
-    return measures, {name: values[-1] for name, values in found[1].items()}
+# for each row: what is measured, and what makes its case, or returns None if something is missing here
+TABLE: dict[str, tuple[str, Callable[[BenchmarkArguments], Case | None]]] = {
+    "train_transformer": ("training step, encoder-decoder, fp32", partial(compare_training, "transformer", OURS)),
+    "train_gpt": ("training step, GPT, fp32", partial(compare_training, "gpt", OURS)),
+    "train_transformer_bf16": ("training step, encoder-decoder, bf16", partial(compare_training, "transformer", BF16)),
+    "train_gpt_bf16": ("training step, GPT, bf16", partial(compare_training, "gpt", BF16)),
+    "train_transformer_stock": (
+        "encoder-decoder, called as by stock Trainer",
+        partial(compare_training, "transformer", STOCK_CALL),
+    ),
+    "train_gpt_stock": ("GPT, called as by stock Trainer", partial(compare_training, "gpt", STOCK_CALL)),
+    "memory_transformer": ("peak memory, encoder-decoder, fp32", partial(compare_memory, "transformer")),
+    "memory_gpt": ("peak memory, GPT, fp32", partial(compare_memory, "gpt")),
+    "train_end_to_end": ("Trainer, recipe multi30k_tiny, target tokens", train_end_to_end),
+    "generate_gpt": ("200 tokens, greedy, batch 1", generate_gpt),
+    "generate_gpt_article": ("200 tokens, greedy, batch 1", generate_gpt_article),
+    "translate_marian": ("1,000 test sentences, 5 beams", compare_translation),
+    "import_time": ("`import hf_scratch` itself", import_time),
+    "load_time": ("`from_pretrained` of 10 MB", load_time),
+}
 
 
 def spread(measures: list[float], others: list[float]) -> float:
@@ -131,39 +80,33 @@ def spread(measures: list[float], others: list[float]) -> float:
     return (high - low) / middle
 
 
-def fill_rows(rows: list[Row], args: BenchmarkArguments) -> list[dict]:
-    """Measure the rows of one case.
-
-    Returns:
-        The rows of the report; none if something is missing here.
-    """
+def measure_row(name: str, args: BenchmarkArguments) -> list[dict[str, Any]]:
+    """The row of the report; none if something is missing here."""
     torch.manual_seed(0)
-    case, load_before = rows[0].case(args), os.getloadavg()[0]
+    what, make_case = TABLE[name]
+    load_before, case = os.getloadavg()[0], make_case(args)
     if case is None:
         return []
-    wanted = {name for row in rows for name in (row.ours, row.peer)}
-    measures, outputs = measure(case, [name for name in case.functions if name in wanted], args.rounds)
-    results = []
-    for row in rows:
-        own = {name: measures[name] for name in (row.ours, row.peer) if name}
-        medians = {name: statistics.median(values) for name, values in own.items()}
-        result = {name: getattr(row, name) for name in ("name", "what", "ours", "peer")}
-        result |= {
-            "unit": case.unit,
-            "ratio": medians[row.peer] / medians[row.ours] if row.peer else None,
-            "measures": own,
-            "medians": medians,
-            "rounds": len(measures[row.ours]),
-            "spread": spread(measures[row.ours], measures[row.peer]) if row.peer else 0.0,
-            "load": [round(load, 1) for load in (load_before, os.getloadavg()[0])],
-            "note": row.note(outputs[row.ours], outputs.get(row.peer)),
-        }
-        print(f"{row.name}: {medians}", file=sys.stderr, flush=True)
-        results.append(result)
-    return results
+    take_turns(case.functions, case.warmups)
+    seconds, outputs = take_turns(case.functions, min(args.rounds, case.rounds))
+    measures = seconds if case.timed else outputs
+    medians = {who: statistics.median(values) for who, values in measures.items()}
+    ours, peer = [*case.functions, None][:2]
+    row = {"name": name, "what": what, "ours": ours, "peer": peer, "unit": case.unit}
+    row |= {
+        "ratio": medians[peer] / medians[ours] if peer else None,
+        "measures": measures,
+        "medians": medians,
+        "rounds": len(measures[ours]),
+        "spread": spread(measures[ours], measures[peer]) if peer else 0.0,
+        "load": [round(load, 1) for load in (load_before, os.getloadavg()[0])],
+        "note": case.note(*(values[-1] for values in outputs.values())),
+    }
+    print(f"{name}: {medians}", file=sys.stderr, flush=True)
+    return [row]
 
 
-def measure_growth(args: BenchmarkArguments) -> list[dict]:
+def measure_growth(args: BenchmarkArguments) -> list[dict[str, Any]]:
     """Measure seconds and peak memory of a two-layer GPT and of GPT-2, without dropout, each in its own process.
 
     Returns:
@@ -188,17 +131,16 @@ def measure_growth(args: BenchmarkArguments) -> list[dict]:
 def main():
     with preparation():
         (args,), _ = parse_arguments(BenchmarkArguments)
-        names = [*(row.name for row in TABLE), "growth"]
-        only = args.choose(names)
-    Path(args.output_dir).mkdir(parents=True, exist_ok=True)
+        only = args.choose([*TABLE, "growth"])
+    output_dir = Path(args.output_dir)
+    output_dir.mkdir(parents=True, exist_ok=True)
     disable_progress_bars()
     report = Report(args.threads, "Multi30k" if args.data else "synthetic sentences about as long as Multi30k's")
-    figures, rows = report.figures, [row for row in TABLE if row.name in only]
-    for case in dict.fromkeys(row.case for row in rows):
-        figures["rows"] += fill_rows([row for row in rows if row.case is case], args)
-        figures["rows"].sort(key=lambda result: names.index(result["name"]))
-        report.save(Path(args.output_dir, "benchmark.json"))  # so that a failure of a later case loses nothing
-    figures["growth"] = measure_growth(args) if "growth" in only else []
+    for name in TABLE:
+        if name in only:
+            report.figures["rows"] += measure_row(name, args)
+            report.save(output_dir / "benchmark.json")  # so that a failure of a later row loses nothing
+    report.figures["growth"] = measure_growth(args) if "growth" in only else []
     finish(report, args, "benchmark", format_measured)
 
 

@@ -57,6 +57,8 @@ SIZES = {
     "transformer": Size(VOCABULARY, width=128, layers=4, heads=4, inner=256, positions=256, dropout=0.3),
 }
 BATCHES = {"gpt": (16, 256), "transformer": (200, 20)}  # rows, tokens per row
+PEERS = {"gpt": GPT2, "transformer": MARIAN}
+CONVERTERS = {"gpt": to_gpt2, "transformer": to_marian}
 QUIET = {"save_strategy": "no", "report_to": "none", "disable_tqdm": True}  # of a trainer
 
 
@@ -65,7 +67,7 @@ class BenchmarkArguments(ReportArguments):
     """What to measure, and on what."""
 
     output_dir: str = field(default="runs/benchmark", metadata={"help": "Holds the figures."})
-    rounds: int = field(default=5, metadata={"help": "Measurements per row; slow rows take at most 3."})
+    rounds: int = field(default=9, metadata={"help": "Measurements per row; slow rows take at most 5."})
     data: str | None = field(default=None, metadata={"help": "Multi30k: a folder or a Hub id. Default: synthetic."})
     model: str | None = field(default=None, metadata={"help": "A trained post-norm translator. Default: train one."})
     articles: str = field(
@@ -79,11 +81,13 @@ class Case:
     """Functions that are measured in turns.
 
     Args:
-        functions: for each competitor's name what one measurement calls.
+        functions: ours and the peer's, by name, each of which is one measurement; or ours alone, if its measure is the
+            figure.
         warmups: calls of each function before the first measurement.
         rounds: at most this many measurements.
         timed: the measure is the seconds of a call; otherwise it is what the call returns.
         unit: of the measure, a key of `benchmark_tables.FORMATS`.
+        note: makes a remark from what each function returned last.
     """
 
     functions: dict[str, Callable[[], Any]]
@@ -91,6 +95,7 @@ class Case:
     rounds: int = 1000
     timed: bool = True
     unit: str = "s"
+    note: Callable[..., str] = lambda *_: ""
 
 
 # training
@@ -106,17 +111,24 @@ def make_batch(family: str, rows: int, length: int) -> dict[str, torch.Tensor]:
     return {"input_ids": ids.masked_fill(~is_real, 0), "attention_mask": is_real.long(), "labels": labels}
 
 
-def compare_training(family: str, convert: Callable, peer: str, args: BenchmarkArguments) -> Case:
-    """Check that the losses agree, then compare the peer's step with ours in fp32, in bf16 and in a stock call."""
-    batch = make_batch(family, *BATCHES[family])
+def compare_training(family: str, kind: str, args: BenchmarkArguments) -> Case:
+    """Check that the losses agree, then compare training steps.
+
+    Args:
+        family: "gpt" or "transformer".
+        kind: OURS, the step in fp32 against the peer's; STOCK_CALL, the same, called as stock Trainer does; or BF16
+            against our own in fp32.
+        args: the command's.
+    """
+    batch, peer = make_batch(family, *BATCHES[family]), PEERS[family]
     model = list_builders(family, SIZES[family])[OURS]().eval()
-    other = convert(model).eval()
+    if kind == BF16:
+        steps = {BF16: make_step(copy.deepcopy(model), [batch], bf16=True), OURS: make_step(model, [batch])}
+        return Case(steps, note=partial(compare_loss_curves, family))
+    other = CONVERTERS[family](model).eval()
     with torch.no_grad():
         torch.testing.assert_close(model(**batch).loss, other(**batch).loss, rtol=1e-5, atol=1e-5)
-    steps = {OURS: make_step(model, [batch]), peer: make_step(other, [batch])}
-    steps[BF16] = make_step(copy.deepcopy(model), [batch], bf16=True)
-    steps[STOCK_CALL] = make_step(copy.deepcopy(model), [batch], is_stock=True)
-    return Case(steps)
+    return Case({kind: make_step(model, [batch], is_stock=kind == STOCK_CALL), peer: make_step(other, [batch])})
 
 
 def compare_loss_curves(family: str, *_, steps: int = 30) -> str:
@@ -171,11 +183,11 @@ def run_alone(*arguments) -> tuple[float, float]:
         return pool.apply(run_steps, arguments)
 
 
-def compare_memory(family: str, peer: str, args: BenchmarkArguments) -> Case:
+def compare_memory(family: str, args: BenchmarkArguments) -> Case:
     def find_peak(who: str) -> float:
         return run_alone(family, who, SIZES[family], *BATCHES[family], True, 3, args.threads)[1]
 
-    functions = {who: partial(find_peak, who) for who in (OURS, peer)}
+    functions = {who: partial(find_peak, who) for who in (OURS, PEERS[family])}
     return Case(functions, warmups=0, rounds=3, timed=False, unit="MiB")
 
 
@@ -248,7 +260,7 @@ def train_end_to_end(args: BenchmarkArguments) -> Case:
     )
     stock.remove_callback(PrinterCallback)
     functions = {OURS: partial(seconds_per_token, ours), MARIAN: partial(seconds_per_token, stock)}
-    return Case(functions, warmups=0, rounds=3, timed=False, unit="s per token")
+    return Case(functions, warmups=0, rounds=5, timed=False, unit="s per token")
 
 
 # generation and translation
@@ -257,7 +269,7 @@ def train_end_to_end(args: BenchmarkArguments) -> Case:
 def compare_generation(model: ScratchGPTForCausalLM, peer: str, generate: Callable) -> Case:
     prompt = torch.randint(3, VOCABULARY, (1, 8))
     ours = partial(model.eval().generate, prompt, max_new_tokens=NEW_TOKENS, do_sample=False)
-    return Case({OURS: ours, peer: partial(generate, prompt)})
+    return Case({OURS: ours, peer: partial(generate, prompt)}, note=check_tokens)
 
 
 def generate_gpt(args: BenchmarkArguments) -> Case:
@@ -324,7 +336,8 @@ def compare_translation(args: BenchmarkArguments) -> Case:
     }
     for function in functions.values():
         function(sources[:64])
-    return Case({name: partial(function, sources) for name, function in functions.items()}, warmups=0, rounds=3)
+    functions = {name: partial(function, sources) for name, function in functions.items()}
+    return Case(functions, warmups=0, rounds=5, note=count_equal)
 
 
 def count_equal(ours: list[str], theirs: list[str]) -> str:

@@ -21,7 +21,7 @@ from choice_tables import LEVERS, RUNS, TEACHER, format_choices
 
 from hf_scratch.errors import UserError, command, preparation
 from hf_scratch.folders import hide_folders
-from hf_scratch.reporting.records import Record, read_record, read_records, write_record
+from hf_scratch.reporting.records import read_record, read_records, write_record
 from hf_scratch.training.parsing import parse_arguments
 
 
@@ -61,20 +61,6 @@ def train(name: str, seed: str, args: ChoiceArguments) -> None:
         raise UserError(f"The training of {folder} has failed: see its messages above.")
 
 
-def read_runs(output_dir: str) -> tuple[dict[str, Record], dict[str, Record]]:
-    """The records in `output_dir`, and those with the kept ones, by name.
-
-    Raises:
-        UserError: some runs are longer than others.
-    """
-    runs = {path.parent.name: read_record(path) for path in sorted(Path(output_dir).glob("*_seed*/run.json"))}
-    records = read_records(CHOICE_RESULTS) | runs
-    if len({record["updates"] for record in records.values()}) > 1:
-        counts = ", ".join(f"{name} {record['updates']:,}" for name, record in records.items())
-        raise UserError(f"Runs of unequal length cannot be compared; their updates are: {counts}.")
-    return runs, records
-
-
 @command
 def main() -> None:
     with preparation():
@@ -83,10 +69,10 @@ def main() -> None:
         if unknown := [name for name in names if name not in RUNS]:
             raise UserError(f"`only` is {args.only!r}, but {unknown[0]!r} is none of {', '.join(RUNS)}.")
         Path(args.output_dir).mkdir(parents=True, exist_ok=True)
-        read_runs(args.output_dir)  # before the work
     for seed, name in itertools.product(args.seeds.split(","), names):
         train(name, seed, args)
-    runs, records = read_runs(args.output_dir)
+    runs = {path.parent.name: read_record(path) for path in sorted(Path(args.output_dir).glob("*_seed*/run.json"))}
+    records = read_records(CHOICE_RESULTS) | runs
     if args.write:
         for name, record in runs.items():
             write_record(record, CHOICE_RESULTS / f"{name}.json")

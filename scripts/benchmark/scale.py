@@ -44,17 +44,6 @@ from hf_scratch.training.parsing import parse_arguments
 from hf_scratch.training.trainers import LanguageModelTrainer
 
 SCRIPTS = ROOT / "scripts"
-MEASURES = {  # name: the work, and the unit
-    "texts": ("200 MB of text, GPT, vocabulary 16,000: start to first update", "s"),
-    "texts_cpu": ("the same, CPU time of all processes", "s"),
-    "texts_memory": ("the same, peak memory of all processes, without the files' pages", "MB"),
-    "texts_again": ("the same in a new output_dir, beyond the imports", "s"),
-    "token_bytes": ("disk for the packed rows, per token", "bytes"),
-    "pairs": ("1 million pairs: start to first update", "s"),
-    "sampler": ("batch sampler, 4 million pairs: init, len, one epoch's order", "s"),
-    "evaluation_memory": ("evaluation memory, over one logits tensor of 32 x 512 x 16,000", ""),
-    "two_processes": ("2 processes of 1 thread against 1, rows per second", ""),
-}
 # of training scripts that train for a moment
 QUICK = {"eval_strategy": "no", "save_strategy": "no", "load_best_model_at_end": "false", "average_checkpoints": 0}
 QUICK |= {"use_cpu": "true"}
@@ -212,12 +201,19 @@ def measure_two_processes(args: ScaleArguments, folder: Path) -> dict[str, float
     return {"two_processes": speeds[2] / speeds[1]}
 
 
-CASES: dict[Callable[[ScaleArguments, Path], dict[str, float]], tuple[str, ...]] = {
-    measure_texts: ("texts", "texts_cpu", "texts_memory", "texts_again", "token_bytes"),
-    measure_pairs: ("pairs",),
-    measure_sampler: ("sampler",),
-    measure_evaluation: ("evaluation_memory",),
-    measure_two_processes: ("two_processes",),
+# for each function the rows that it measures: name, work and unit
+CASES: dict[Callable[[ScaleArguments, Path], dict[str, float]], dict[str, tuple[str, str]]] = {
+    measure_texts: {
+        "texts": ("200 MB of text, GPT, vocabulary 16,000: start to first update", "s"),
+        "texts_cpu": ("the same, CPU time of all processes", "s"),
+        "texts_memory": ("the same, peak memory of all processes, without the files' pages", "MB"),
+        "texts_again": ("the same in a new output_dir, beyond the imports", "s"),
+        "token_bytes": ("disk for the packed rows, per token", "bytes"),
+    },
+    measure_pairs: {"pairs": ("1 million pairs: start to first update", "s")},
+    measure_sampler: {"sampler": ("batch sampler, 4 million pairs: init, len, one epoch's order", "s")},
+    measure_evaluation: {"evaluation_memory": ("evaluation memory, over one logits tensor of 32 x 512 x 16,000", "")},
+    measure_two_processes: {"two_processes": ("2 processes of 1 thread against 1, rows per second", "")},
 }
 
 
@@ -225,18 +221,18 @@ CASES: dict[Callable[[ScaleArguments, Path], dict[str, float]], tuple[str, ...]]
 def main():
     with preparation():
         (args,), _ = parse_arguments(ScaleArguments)
-        only = args.choose(MEASURES)
+        only = args.choose(name for rows in CASES.values() for name in rows)
     folder = Path(args.output_dir)
     folder.mkdir(parents=True, exist_ok=True)
     report = Report(1, f"{args.megabytes} MB of invented text, {args.pairs:,} invented pairs")
-    figures = {}
-    for case, names in CASES.items():
-        if any(name in only for name in names):
-            figures |= case(args, folder)
-            print({name: round(figures[name], 3) for name in names}, file=sys.stderr)
-    for name, (what, unit) in MEASURES.items():
-        if name in figures:
-            report.figures["rows"].append({"name": name, "what": what, "unit": unit, "figure": figures[name]})
+    for case, rows in CASES.items():
+        if rows.keys() & only:
+            figures = case(args, folder)
+            print({name: round(figure, 3) for name, figure in figures.items()}, file=sys.stderr)
+            report.figures["rows"] += [
+                {"name": name, "what": what, "unit": unit, "figure": figures[name]}
+                for name, (what, unit) in rows.items()
+            ]
     finish(report, args, "scale", format_scale)
 
 
