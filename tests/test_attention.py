@@ -73,22 +73,23 @@ def test_bfloat16_is_float32_to_its_precision(family, attention):
     assert gradients is None or gradients.isfinite().all()
 
 
-@pytest.mark.parametrize("attention", ["eager", "sdpa"])
-def test_a_4d_mask_is_used_as_it_is(attention):
+@pytest.mark.parametrize(("attention", "is_boolean"), [("eager", True), ("eager", False), ("sdpa", True)])
+def test_a_4d_mask_is_used_as_it_is(attention, is_boolean):
     """With a mask that hides the second token, the logits after it do not depend on it."""
+
+    def run_with(ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        additive = torch.zeros(mask.shape).masked_fill(~mask, -1e9)
+        return model(ids, attention_mask=mask if is_boolean else additive).logits
+
     model = make_gpt(attn_implementation=attention)
     ids = make_inputs("gpt", "none")["input_ids"]
-    allowed = torch.ones(6, 6, dtype=torch.bool).tril()
+    mask = torch.ones(6, 6, dtype=torch.bool).tril().repeat(2, 1, 1, 1)
     causal = model(ids).logits
-    mask = allowed.expand(2, 1, 6, 6)
-    as_function_wants = mask if attention == "sdpa" else torch.zeros(mask.shape).masked_fill(~mask, -1e9)
-    torch.testing.assert_close(model(ids, attention_mask=as_function_wants).logits, causal)
-    mask = mask.clone()
+    torch.testing.assert_close(run_with(ids, mask), causal)
     mask[..., 2:, 1] = False
-    as_function_wants = mask if attention == "sdpa" else torch.zeros(mask.shape).masked_fill(~mask, -1e9)
     changed = ids.clone()
     changed[:, 1] = 59 - changed[:, 1] + 3
-    hidden = [model(each, attention_mask=as_function_wants).logits for each in (ids, changed)]
+    hidden = [run_with(each, mask) for each in (ids, changed)]
     torch.testing.assert_close(hidden[0][:, 2:], hidden[1][:, 2:])
     assert not torch.allclose(hidden[0][:, 2:], causal[:, 2:], atol=1e-3)
 

@@ -33,9 +33,10 @@ def test_a_difference_is_compared_with_the_spread_between_seeds():
 def test_losses_of_another_vocabulary_are_not_compared():
     from choice_tables import LEVERS, format_choices
 
-    records = {"base_seed1": record(2.0), "vocab_4000_seed1": record(2.3, 29.0, epochs=10.61, parameters=1_837_568)}
+    base = {"base_seed1": record(2.0), "base_seed2": record(2.0)}
+    records = base | {"vocab_4000_seed1": record(2.3, 29.0, epochs=10.61, parameters=1_837_568)}
     rows = format_choices(records, LEVERS).splitlines()
-    assert rows[2].endswith("| 2.35 M | 11.8 | 1 |")
+    assert rows[2].endswith("| 2.35 M | 11.8 | 2 |")
     assert rows[3].endswith("| 2.300 | 29.0 (-1.0) | 1.84 M | 10.6 | 1 |")
 
 

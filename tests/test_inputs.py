@@ -142,18 +142,6 @@ def test_packed_texts_do_not_see_each_other(is_causal, attention, option):
 # masks and labels
 
 
-def test_a_boolean_4d_mask_is_the_same_to_eager_and_sdpa(family):
-    model, ids = FAMILIES[family](), torch.randint(3, 60, (2, 6))
-    mask = torch.rand(2, 1, 6, 6, generator=torch.Generator().manual_seed(0)) < 0.5
-    mask |= torch.eye(6, dtype=torch.bool)
-    logits = []
-    for attention in ("eager", "sdpa"):
-        model.set_attn_implementation(attention)
-        logits.append(model(**inputs_of(family, ids), attention_mask=mask).logits)
-    torch.testing.assert_close(*logits, **CLOSE)
-    assert not torch.allclose(logits[0], model(**inputs_of(family, ids)).logits)
-
-
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_an_encoder_predicts_masked_tokens_where_they_stand(tmp_path, bert_tokenizer, smoothing):
     """With transformers' own collator and trainer, by each way to the loss."""

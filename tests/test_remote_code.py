@@ -96,16 +96,3 @@ def test_a_saved_folder_loads_generates_and_saves_without_the_package(tmp_path):
     assert here(["to be", "or"], max_new_tokens=5) == results["translation"]
     # a user can do nothing about a class name that a table does not know
     assert "not supported" not in done.stderr
-
-
-def test_the_files_beside_the_weights_import_nothing_of_the_package(model, tmp_path):
-    """Relative imports of flat neighbours alone: what `trust_remote_code` copies is all there is."""
-    model.save_pretrained(tmp_path)
-    sources = {path.stem: path.read_text(encoding="utf-8") for path in tmp_path.glob("*.py")}
-    assert f"modeling_{model.config.model_type}" in sources
-    for source in sources.values():
-        assert "hf_scratch." not in source
-        assert "import hf_scratch" not in source
-        for line in source.splitlines():
-            if line.startswith("from ."):
-                assert line.split()[1].removeprefix(".") in sources

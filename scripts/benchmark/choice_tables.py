@@ -1,7 +1,6 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 """The choices that choices.py compares, with the tables of its runs."""
 
-import math
 from statistics import mean, variance
 
 from hf_scratch.reporting.records import Record
@@ -55,10 +54,11 @@ METRICS = {"loss": ("validation loss", 3), "bleu": ("validation BLEU", 1)}
 
 
 def format_choices(records: dict[str, Record], choices: Choices = CHOICES) -> str:
-    """The table of the choices that have runs, by `name_seed1`, and a paragraph that says what its numbers are."""
+    """The table of the choices that have runs, by `name_seed1`, and a paragraph that says what its numbers are.
+
+    The base has a run, and some choice has two: from these, the spread between seeds is known.
+    """
     runs, measured = group_by_choice(records, choices), group_by_choice(records, RUNS)
-    if BASE not in runs or len(runs) == 1:
-        return "Not measured yet."
     spreads = {metric: _spread(measured, metric) for metric in METRICS}
     rows = []
     for name, seeds in runs.items():
@@ -68,7 +68,7 @@ def format_choices(records: dict[str, Record], choices: Choices = CHOICES) -> st
             values, base = metric_values(seeds, metric), metric_values(runs[BASE], metric)
             difference = mean(values) - mean(base)
             error = spreads[metric] * (1 / len(values) + 1 / len(base)) ** 0.5
-            verdict = ", within the spread" if math.isfinite(error) and abs(difference) <= 2 * error else ""
+            verdict = ", within the spread" if abs(difference) <= 2 * error else ""
             has_other_tokens = metric == "loss" and any(flag in flags for flag in ("--vocab_size", "--tokenizer_kind"))
             is_compared = name != BASE and not has_other_tokens
             compared = f" ({difference:+.{digits}f}{verdict})" if is_compared else ""
@@ -77,24 +77,20 @@ def format_choices(records: dict[str, Record], choices: Choices = CHOICES) -> st
         rows.append([what, f"`{flags}`" if flags else "", *cells, size, epochs, len(seeds)])
     titles = [title for title, _ in METRICS.values()]
     table = format_table(["choice", "flag", *titles, "parameters", "epochs", "seeds"], rows)
-    spread = "No choice has two seeds yet, so no difference can be told from the spread between seeds. "
-    if all(map(math.isfinite, spreads.values())):
-        deviations = " and ".join(
-            f"{spreads[metric]:.{digits + 1}f} for {title}" for metric, (title, digits) in METRICS.items()
-        )
-        spread = (
-            f"Seeds of one choice differ by a standard deviation of {deviations}; choices with two seeds, from which "
-            f"this is known: {sum(len(seeds) > 1 for seeds in measured.values())}. A difference of less than two "
-            "standard errors is within the spread. "
-        )
+    deviations = " and ".join(
+        f"{spreads[metric]:.{digits + 1}f} for {title}" for metric, (title, digits) in METRICS.items()
+    )
+    repeated = sum(len(seeds) > 1 for seeds in measured.values())
     is_bf16 = ["--bf16 true" in run["command"] for seeds in runs.values() for run in seeds]
     counts = {"bfloat16": sum(is_bf16), "float32": len(is_bf16) - sum(is_bf16)}
     precisions = " and ".join(f"{count} in {precision}" for precision, count in counts.items() if count)
     return (
         f"{table}\n\nMeans over the seeds, {runs[BASE][0]['updates']:,} updates of equally many tokens; longer tokens "
         f"make more epochs of them. Runs: {precisions}. In brackets: the difference from the first row. "
-        f"{spread}Losses are in nats per token, without label smoothing, and with another vocabulary of other tokens: "
-        "no difference is given for them. BLEU is cased (13a), of greedy translations. Both are of the validation set."
+        f"Seeds of one choice differ by a standard deviation of {deviations}; choices with two seeds, from which this "
+        f"is known: {repeated}. A difference of less than two standard errors is within the spread. Losses are in "
+        "nats per token, without label smoothing, and with another vocabulary of other tokens: no difference is given "
+        "for them. BLEU is cased (13a), of greedy translations. Both are of the validation set."
     )
 
 
@@ -107,8 +103,6 @@ def format_held_out(records: dict[str, Record]) -> str:
             validation, test = run["metrics"]["validation"], run["metrics"]["test"]
             loss, minutes = f"{validation['loss']:.3f}", f"{run['minutes']:.0f}"
             rows.append([what, f"{run['updates']:,}", minutes, loss, test["bleu"], test["bleu_moses"], test["chrf"]])
-    if not rows:
-        return "Not measured yet."
     head = ["training", "updates", "minutes", "validation loss", "tenth, BLEU", "tenth, Moses", "tenth, chrF"]
     return format_table(head, rows)
 
@@ -126,6 +120,5 @@ def metric_values(runs: list[Record], metric: str) -> list[float]:
 
 
 def _spread(runs: dict[str, list[Record]], metric: str) -> float:
-    """The standard deviation between seeds of the same choice, over all choices; infinite if each has one seed."""
-    variances = [variance(metric_values(seeds, metric)) for seeds in runs.values() if len(seeds) > 1]
-    return mean(variances) ** 0.5 if variances else math.inf
+    """The standard deviation between seeds of the same choice, over all choices."""
+    return mean([variance(metric_values(seeds, metric)) for seeds in runs.values() if len(seeds) > 1]) ** 0.5
