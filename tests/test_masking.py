@@ -105,8 +105,6 @@ def test_a_row_has_a_masked_token_though_masks_are_rare(tokenizer):
         assert batch["labels"][row, column] == rows[row]["input_ids"][column]
     empty = collate([{"input_ids": [tokenizer.bos_token_id, tokenizer.eos_token_id]}])
     assert (empty["labels"] == -100).all()
-    with pytest.raises(ValueError, match="There is no token to mask: all texts are empty"):
-        evaluate_masked_language_model(make_encoder(tokenizer), tokenizer, Dataset.from_dict({"text": [""]}))
 
 
 @pytest.mark.parametrize("skip_logits", [False, True])
@@ -145,12 +143,10 @@ def test_trainer_and_the_evaluation_have_the_same_loss(tokenizer, tmp_path):
 
 
 def test_what_does_not_go_together_is_named(tokenizer):
-    with pytest.raises(ValueError, match=r"is an encoder .*Evaluate it by `mlm_probability`"):
+    with pytest.raises(ValueError, match=r"is an encoder: .*Evaluate it by `mlm_probability`"):
         evaluate_language_model(make_encoder(tokenizer), tokenizer, TEXTS)
     with pytest.raises(ValueError, match="needs an encoder"):
         evaluate_masked_language_model(make_gpt(), tokenizer, ROWS)
-    with pytest.raises(ValueError, match="`block_size` is 50, but the model has 40 positions"):
-        evaluate_masked_language_model(make_encoder(tokenizer), tokenizer, ROWS, block_size=50)
     with pytest.raises(ValueError, match="`mlm_probability` must be above 0 and below 1"):
         LanguageModelArguments(mlm_probability=1.5)
     with pytest.raises(ValueError, match="`mlm_probability` and `answer_after` do not go together"):
