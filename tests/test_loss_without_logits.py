@@ -188,6 +188,14 @@ def test_bfloat16_is_float32_to_its_precision(where, smoothing):
         assert (gradient.float() - wanted).norm() < 0.01 * wanted.norm()
 
 
+def test_in_bfloat16_a_uniform_prediction_costs_the_logarithm_of_the_vocabulary():
+    hidden_states, head, labels = make_problem(10, 4, 5000)
+    nn.init.zeros_(head.weight)
+    nn.init.zeros_(head.bias)
+    loss = linear_cross_entropy(hidden_states.bfloat16(), head.bfloat16(), labels)
+    torch.testing.assert_close(loss, torch.tensor(5000.0).log())
+
+
 @pytest.mark.parametrize("frozen", ["head", "hidden states"])
 def test_what_is_frozen_gets_no_gradient(frozen):
     hidden_states, head, labels = make_problem(10, 4, 7)
