@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from datasets.exceptions import DatasetsError
-from huggingface_hub.errors import StrictDataclassError, StrictDataclassFieldValidationError
+from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from tqdm.auto import tqdm
 
@@ -110,18 +110,10 @@ def exit_with(message: str) -> None:
 
 
 def describe(error: BaseException) -> str:
-    """Return an error's message on one line. For a config's validation, return the message of the failed check."""
+    """Return an error's message on one line; of an OSError, the file too."""
     if isinstance(error, UserError):
         return str(error)
-    if isinstance(error, StrictDataclassError) and error.__cause__ is not None:
-        message = describe(error.__cause__)
-        if isinstance(error, StrictDataclassFieldValidationError):
-            field = str(error).partition("'")[2].partition("'")[0]
-            return message if f"'{field}'" in message else f"`{field}`: {message}"
-        return message
     message = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, OSError) and error.filename is not None and error.strerror is not None:
         message = f"{error.strerror}: {error.filename}"
-        if isinstance(error, FileExistsError) and os.path.isfile(error.filename):
-            message = f"{error.filename} is a file, where a folder is needed. Choose another folder."
     return message if len(message) <= LONGEST_MESSAGE else message[: LONGEST_MESSAGE - 4] + " ..."

@@ -55,16 +55,14 @@ def check_manifest(folder: str | Path) -> dict[str, Any] | None:
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
         files = manifest.pop("files")
-        for name, saved in files.items():
-            if not (folder / name).is_file():
-                raise DamagedFolderError(f"{folder / name} is missing")
-            size = (folder / name).stat().st_size
-            if size != saved["size"]:
-                raise DamagedFolderError(f"{folder / name} has {size:,} bytes, but was saved with {saved['size']:,}")
-            if hash_file(folder / name) != saved["sha256"]:
-                raise DamagedFolderError(f"{folder / name} is not what was saved: its SHA-256 differs from {MANIFEST}")
-    except (json.JSONDecodeError, UnicodeDecodeError, AttributeError, KeyError, TypeError) as error:
+    except (ValueError, KeyError) as error:
         raise DamagedFolderError(f"{path} is damaged ({type(error).__name__}: {error})") from error
+    for name, saved in files.items():
+        file = folder / name
+        if not file.is_file():
+            raise DamagedFolderError(f"{file} is missing")
+        if file.stat().st_size != saved["size"] or hash_file(file) != saved["sha256"]:
+            raise DamagedFolderError(f"{file} is not what was saved: its SHA-256 differs from {MANIFEST}")
     return manifest
 
 

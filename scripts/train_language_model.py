@@ -30,12 +30,7 @@ from hf_scratch.evaluation.processes import load_on_each_process
 from hf_scratch.reporting.batches import format_training_batch
 from hf_scratch.reporting.cards import NUM_EXAMPLES, write_language_model_card
 from hf_scratch.reporting.plots import plot_learning_curve
-from hf_scratch.training.averaging import (
-    check_average,
-    check_moving_average,
-    evaluate_and_select_weights,
-    save_final_model,
-)
+from hf_scratch.training.averaging import check_averages, evaluate_and_select_weights, save_final_model
 from hf_scratch.training.callbacks import stopping_callbacks
 from hf_scratch.training.parsing import start_training_command
 from hf_scratch.training.preparation import TextPreparation
@@ -60,8 +55,7 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
     data = TextPreparation(model_args, data_args, checkpoint)
     data.run(partial(check_validation_data, args))
     tokenizer, texts, block_size = data.tokenizer, data.texts, data_args.block_size
-    check_average(args, data_args.average_checkpoints, checkpoint)
-    check_moving_average(data_args.ema_decay, texts)
+    check_averages(args, data_args.average_checkpoints, data_args.ema_decay, texts)
     questions = {}
     for name in [name for name in ("validation", "test") if name in texts]:
         found = take_questions(texts[name], data_args.answer_after, describe_split(data_args, name))
@@ -75,7 +69,6 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
         model_args,
         config_overrides,
         tokenizer,
-        checkpoint,
         max_position_embeddings=block_size,
     )
     if is_masked:
@@ -86,10 +79,7 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
         )
     longest = getattr(model.config, "max_position_embeddings", None)
     if longest is not None and block_size > longest:
-        raise ValueError(
-            f"`block_size` is {block_size}, but the model has {longest} positions (`max_position_embeddings`). Lower "
-            "the former, or raise the latter."
-        )
+        raise ValueError(f"`block_size` is {block_size}, but the model has {longest} positions.")
     for name, prompts in questions.items():
         count_answer_tokens(model.config, tokenizer, prompts, texts[name]["text"], describe_split(data_args, name))
     model.generation_config = GenerationConfig(
@@ -108,7 +98,7 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
     args.remove_unused_columns = False  # the collator reads what the model does not
     if is_masked:
         collator = MaskingCollator(tokenizer, mlm_probability=data_args.mlm_probability)
-    teachers = load_teachers(AutoModelForCausalLM, data_args.teacher_models, model, model_args, tokenizer, block_size)
+    teachers = load_teachers(AutoModelForCausalLM, data_args.teacher_models, model, model_args, tokenizer)
     trainer = LanguageModelTrainer(
         model=model,
         args=args,

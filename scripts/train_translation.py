@@ -24,17 +24,12 @@ from hf_scratch.reporting.batches import format_training_batch
 from hf_scratch.reporting.cards import NUM_EXAMPLES, write_translation_card
 from hf_scratch.reporting.plots import plot_learning_curve
 from hf_scratch.tokenization import target_size
-from hf_scratch.training.averaging import (
-    check_average,
-    check_moving_average,
-    evaluate_and_select_weights,
-    save_final_model,
-)
+from hf_scratch.training.averaging import check_averages, evaluate_and_select_weights, save_final_model
 from hf_scratch.training.callbacks import stopping_callbacks
 from hf_scratch.training.parsing import start_training_command
 from hf_scratch.training.preparation import PairPreparation
 from hf_scratch.training.runs import open_run
-from hf_scratch.training.script_arguments import TranslationArguments, check_beams, check_length_penalty
+from hf_scratch.training.script_arguments import TranslationArguments
 from hf_scratch.training.starting_point import choose_model, load_teachers
 from hf_scratch.training.trainers import TranslationTrainer
 from hf_scratch.training.training_arguments import check_validation_data
@@ -52,18 +47,10 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
     metric, scorer, score = ("rougeL", Rouge(), "rougeL") if is_summary else ("bleu", SacreBleu(), "score")
     metrics = (metric, "exact_match") if args.predict_with_generate and not args.prediction_loss_only else ()
     callbacks = stopping_callbacks(data_args, args)
-    if not args.remove_unused_columns:
-        raise ValueError("`remove_unused_columns` must be true: the rows have columns that the model does not take.")
     data = PairPreparation(model_args, data_args, checkpoint)
     data.run(lambda splits: check_validation_data(args, splits, metrics))
     tokenizer, pairs, encoded = data.tokenizer, data.texts, data.rows
-    check_average(args, data_args.average_checkpoints, checkpoint)
-    check_moving_average(data_args.ema_decay, pairs)
-    if metrics and (args.batch_eval_metrics or not args.eval_do_concat_batches):
-        raise ValueError(
-            "`predict_with_generate` needs all translations at once: leave out `batch_eval_metrics` and "
-            "`eval_do_concat_batches`."
-        )
+    check_averages(args, data_args.average_checkpoints, data_args.ema_decay, pairs)
 
     model = choose_model(
         ScratchTransformerForConditionalGeneration,
@@ -71,35 +58,26 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
         model_args,
         config_overrides,
         tokenizer,
-        checkpoint,
         decoder_start_token_id=tokenizer.bos_token_id,
     )
     name_languages(model.config, *((None, None) if is_summary else (data_args.source_lang, data_args.target_lang)))
     limits = (data_args.max_source_length, data_args.max_target_length)
     cut = {name: count_cut(rows, name, *limits) for name, rows in encoded.items()}
-    check_beams(data_args.num_beams, tokenizer)
     longest = getattr(model.config, "max_position_embeddings", None)
     for name, rows in encoded.items():
         advice = "Lower `max_source_length` and `max_target_length`, or raise `max_position_embeddings`."
         check_lengths(read_numbers(rows, "length"), longest, f"pairs of {describe_split(data_args, name)}", advice)
-    option = "bpe_dropout" if data_args.bpe_dropout else "streaming"  # with it, the training lengths are unknown
-    if getattr(data_args, option) and longest is not None and max(limits) > longest:
+    # whose training lengths are unknown
+    if (data_args.bpe_dropout or data_args.streaming) and longest is not None and max(limits) > longest:
         raise ValueError(
-            f"With `{option}`, sentences have up to `max_source_length` and `max_target_length` tokens "
-            f"({limits[0]} and {limits[1]}), but the model has {longest} positions. Lower the former, or raise "
-            "`max_position_embeddings`."
-        )
-    if longest is not None and (args.generation_max_length or 0) > longest:
-        raise ValueError(
-            f"`generation_max_length` is {args.generation_max_length}, but the model has {longest} positions "
-            "(`max_position_embeddings`). Lower the former, or raise the latter."
+            f"`max_source_length` and `max_target_length` are {limits[0]} and {limits[1]}, but the model has "
+            f"{longest} positions. Lower the former, or raise `max_position_embeddings`."
         )
     if "test" in pairs:
         lengths = count_tokens(pairs["test"]["source"], tokenizer)
         advice = "Shorten or remove them, or raise `max_position_embeddings`."
         check_lengths(lengths, longest, f"sources of {describe_split(data_args, 'test')}", advice)
     max_length = min(data_args.max_target_length, longest or data_args.max_target_length)
-    check_length_penalty(data_args, max_length)
     model.generation_config = GenerationConfig(
         pad_token_id=model.config.pad_token_id,
         bos_token_id=model.config.bos_token_id,
@@ -126,9 +104,7 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
     train_dataset = data.train_rows
     if data_args.bpe_dropout:
         train_dataset = PairsWithBPEDropout(pairs["train"], train_dataset, tokenizer, data_args.bpe_dropout, *limits)
-    teachers = load_teachers(
-        AutoModelForSeq2SeqLM, data_args.teacher_models, model, model_args, tokenizer, max(limits)
-    )
+    teachers = load_teachers(AutoModelForSeq2SeqLM, data_args.teacher_models, model, model_args, tokenizer)
     trainer = TranslationTrainer(
         model=model,
         args=args,
@@ -199,8 +175,6 @@ def main():
         model_args, data_args, args, config_overrides, recipe = start_training_command(
             TranslationArguments, Seq2SeqTrainingArguments, ScratchTransformerConfig
         )
-        if data_args.source_lang is None or data_args.target_lang is None:
-            raise ValueError("`source_lang` and `target_lang` must be given, e.g. --source_lang en --target_lang de.")
     with open_run(args) as checkpoint:
         with preparation():
             trainer, pairs, cut = prepare(model_args, data_args, args, config_overrides, checkpoint)

@@ -122,7 +122,7 @@ PRIVATE_NAMES = [
         TRAINER, "_train_batch_size",
         "Read: the batch size that `auto_find_batch_size` may have lowered.",
     ),
-    # pipelines, metrics, arguments, Auto classes
+    # pipelines, metrics
     PrivateName(
         "transformers.Pipeline", "_load_tokenizer _load_processor _load_image_processor _load_feature_extractor",
         "Set to say what a pipeline loads, as transformers' guide to pipelines says.",
@@ -138,18 +138,6 @@ PRIVATE_NAMES = [
     PrivateName(
         "evaluate.Metric", "_info _compute",
         "Overridden as evaluate's guide to metrics says.",
-    ),
-    PrivateName(
-        "transformers.TrainingArguments", "_VALID_DICT_FIELDS",
-        "Read: which arguments may be a mapping in a recipe.",
-    ),
-    PrivateName(
-        "argparse.ArgumentParser", "_actions",
-        "Read: the arguments' names and types, to check a recipe and to suggest the nearest name.",
-    ),
-    PrivateName(
-        "transformers.AutoModelForCausalLM", "_model_mapping",
-        "Read: whether an Auto class loads a configuration, before it fails with a list of all model types.",
     ),
 ]  # fmt: skip
 

@@ -17,16 +17,10 @@ from hf_scratch.tokenization import train_tokenizer
 PAIRS = [{"en": f"{a} {b}", "de": f"{b}, {a}"} for a in ("one", "two", "six", "ten") for b in ("dog", "cat", "fox")]
 TEXTS = [{"text": f"{pair['en']} and {pair['de']}"} for pair in PAIRS]
 RECIPES = {
-    "latin.yaml": "seed: 1  # für".encode("latin-1"),
-    "binary.yaml": bytes(range(256)),
     "word.yaml": b"learning_rate: fast",
-    "list.yaml": b"learning_rate: [1.0, 2.0]",
-    "mapping.yaml": b"seed: {a: 1}",
-    "twice.yaml": b"seed: 1\nseed: 2",
     "tag.yaml": b"run_name: !!python/object/apply:os.system ['true']",
     "nothing.yaml": b"",
     "key.yaml": b"sead: 1",
-    "number_key.yaml": b"1: 2",
     "cut.json": b'{"seed": 1',
 }
 DATA = {
@@ -103,72 +97,48 @@ CONVERT = "convert_checkpoint --input {bad}/"
 # the command line, and what its error must say
 TABLE = [
     # recipes
-    ("train_language_model {bad}/latin.yaml " + MODEL, "is not UTF-8 text (byte 12)"),
-    ("train_language_model {bad}/binary.yaml " + MODEL, "is not UTF-8 text (byte 128)"),
-    ("train_language_model {bad}/word.yaml " + MODEL, "`learning_rate` must be a number, got 'fast'"),
-    ("train_language_model {bad}/list.yaml " + MODEL, "`learning_rate` takes one value, not this list"),
-    ("train_language_model {bad}/mapping.yaml " + MODEL, "`seed` takes one value, not a mapping"),
-    ("train_language_model {bad}/twice.yaml " + MODEL, "line 2: 'seed' is given twice"),
-    ("train_language_model {bad}/tag.yaml " + MODEL, "the tag !!python/object/apply:os.system is not allowed"),
+    ("train_language_model {bad}/word.yaml " + MODEL, "invalid float value: 'fast'"),
+    ("train_language_model {bad}/tag.yaml " + MODEL, "could not determine a constructor for the tag"),
     ("train_language_model {bad}/nothing.yaml " + MODEL, "must be a mapping"),
-    ("train_language_model {bad}/key.yaml " + MODEL, "Did you mean seed?"),
-    (
-        "train_language_model {bad}/number_key.yaml " + MODEL,
-        "has the key 1, which no argument of train_language_model.py has. Is the recipe for another command?",
-    ),
+    ("train_language_model {bad}/key.yaml " + MODEL, "Did you mean --seed?"),
     ("train_language_model {bad}/cut.json " + MODEL, "cannot be read"),
-    ("train_language_model {bad}/folder.yaml " + MODEL, "is a folder"),
-    ("train_translation {bad}/missing.yaml", "there is no recipe"),
+    ("train_language_model {bad}/folder.yaml " + MODEL, "Is a directory"),
+    ("train_translation {bad}/missing.yaml", "No such file or directory"),
     # flags
     (WRITE + "--learning_rate fast", "invalid float value: 'fast'"),
-    (WRITE + "--learning_rate nan", "`learning_rate` must be 0 or more, got nan"),
-    (WRITE + "--block_size 1", "`block_size` must be 2 or more"),
-    (WRITE + "--per_device_train_batch_size 0", "`per_device_train_batch_size` must be 1 or more"),
-    (WRITE + "--max_minutes 0", "`max_minutes` must be above 0"),
-    (WRITE + "--global_batch_size 0", "`global_batch_size` must be 1 or more"),
-    (WRITE + "--global_batch_size 8 --gradient_accumulation_steps 2", "follows from `global_batch_size`"),
-    (WRITE + "--tokenizer_sample_mb 0", "`tokenizer_sample_mb` must be 0.001 or more"),
+    (WRITE + "--global_batch_size 8 --gradient_accumulation_steps 2", "follows from the size of an update"),
     (WRITE + "--dataloader_drop_last true --global_batch_size 999", "an update has 999 rows, but there are"),
     (WRITE + "--early_stopping_patience 2", "`early_stopping_patience` is 2, which needs `load_best_model_at_end`"),
-    (TRANSLATE + "--global_batch_size 8 --max_tokens_per_update 90", "both size an update. Give one of them"),
-    (TRANSLATE + "--max_tokens_per_update 90 --gradient_accumulation_steps 2", "follows from `max_tokens_per_update`"),
+    (TRANSLATE + "--global_batch_size 8 --max_tokens_per_update 90", "do not go together. Leave one of them out"),
+    (TRANSLATE + "--max_tokens_per_update 90 --gradient_accumulation_steps 2", "follows from the size of an update"),
     (TRANSLATE + "--max_tokens_per_update 2", "`max_tokens_per_update` is 2, but the longest row has"),
-    (TRANSLATE + "--remove_unused_columns false", "`remove_unused_columns` must be true"),
     (WRITE + "--answer_after =", "`answer_after` is '=', which is not in row 0"),
     (WRITE + "--answer_after and --block_size 5", "but the model has 5 positions. Raise `block_size`, or shorten"),
-    (WRITE + " --packing false --attend_across_texts true", "`attend_across_texts` needs `packing`"),
     (MODEL_OF_GPT2 + "--mlm_probability 0.2", "`mlm_probability` is not an option of this script"),
     (MODEL_OF_GPT2 + "--streaming true", "`streaming` is not an option of this script"),
     (MODEL_OF_GPT2 + "--r_drop_alpha 1", "`r_drop_alpha` is not an option of this script"),
     (SCORE + "gpt --mlm_probability 0.5 --answer_after =", "`mlm_probability` and `answer_after` do not go together"),
-    (SCORE + "gpt --answer_after = --prompt_column a", "`answer_after` and `prompt_column` both say"),
     (
         WRITE + "--block_size 64 --config_overrides max_position_embeddings=32",
         "`block_size` is 64, but the model has 32",
     ),
-    (WRITE + "--config_overrides architectures=[1]", "'architectures', which is not for the user to set"),
     (
         WRITE + "--config_overrides hidden_act=!!python/name:os.system",
-        "the tag !!python/name:os.system is not allowed",
+        "must be JSON or a=1,b=2",
     ),
     (WRITE + "--config_overrides hidden_size=wide", "expected int, got str"),
     (WRITE + "--config_overrides hidden_dropout=2.0", "Value must be a probability"),
     (WRITE + "--attn_implementation quick", "quick"),
     (WRITE + "--seed -1", "Seed must be between 0"),
     (WRITE + "--tokenizer_name {bad}/none", "holds no tokenizer"),
-    (WRITE + "--model_name_or_path {bad}/translator", "which AutoModelForCausalLM does not load"),
-    (WRITE + "--average_checkpoints 2 --save_strategy no", "`average_checkpoints` is 2, but the run saves none"),
+    (WRITE + "--model_name_or_path {bad}/translator", "Unrecognized configuration class"),
+    (WRITE + "--average_checkpoints 2 --save_strategy no", "`average_checkpoints` is 2, but the run keeps 0"),
     (TRANSLATE + "--average_checkpoints 2 --save_total_limit 1", "`average_checkpoints` is 2, but the run keeps 1"),
     (
         TRANSLATE + "--teacher_models {bad}/translator --tokenizer_name {bad}/other",
         "translator has another vocabulary",
     ),
     (WRITE + "--ema_decay 1", "`ema_decay` must be above 0 and below 1, got 1.0"),
-    (
-        WRITE + "--tokenizer_name {bad}/gpt --teacher_models {bad}/gpt",
-        "gpt has a head of 300 tokens, and the model that learns one of",
-    ),
-    (WRITE + "--teacher_models nothing", "`teacher_models`: 'nothing' is no folder here, and could not be had"),
     (
         WRITE + "--tokenizer_name {bad}/gpt --teacher_models {bad}/gpt --mlm_probability 0.2 "
         "--config_overrides is_causal=false",
@@ -179,20 +149,15 @@ TABLE = [
     (WRITE + "--distillation_alpha 0.7", "`distillation_alpha` is 0.7, but there are no `teacher_models`"),
     (WRITE + "--distillation_alpha 2", "`distillation_alpha` is 2.0, but there are no `teacher_models`"),
     (MODEL_OF_GPT2 + "--teacher_models x", "`teacher_models` is not an option of this script"),
-    (TRANSLATE + "--num_beams 0", "`num_beams` must be 1 or more, got 0"),
-    (TRANSLATE + "--length_penalty nan", "`length_penalty` is nan, too large"),
     (TRANSLATE + "--source_lang fr", "`source_lang` is 'fr', but the columns"),
-    (TRANSLATE + "--bpe_dropout 1", "`bpe_dropout` must be 0 or more, and below 1"),
     (
         TRANSLATE + "--bpe_dropout 0.5 --config_overrides max_position_embeddings=100",
-        "With `bpe_dropout`, sentences have up to `max_source_length` and `max_target_length` tokens (128 and 128), "
-        "but the model has 100 positions.",
+        "`max_source_length` and `max_target_length` are 128 and 128, but the model has 100 positions.",
     ),
     (
         TRANSLATE + "--config_overrides max_position_embeddings=2",
         "pairs of train are longer than the model's 2 positions",
     ),
-    (TRANSLATE + "--generation_max_length 999", "`generation_max_length` is 999, but the model has 512 positions"),
     (
         TRANSLATE.replace(
             "--dataset_name {bad}/pairs", "--train_file {bad}/pairs/train.jsonl --test_file {bad}/long.jsonl"
@@ -202,18 +167,12 @@ TABLE = [
         "first is row 3",
     ),
     (TRANSLATE + "--model_name_or_path {bad}/translator --tokenizer_name {bad}/other", "has another vocabulary"),
-    (TRANSLATE + "--model_name_or_path {bad}/translator --config_overrides d_model=64", "have other shapes"),
-    (TRANSLATE + "--model_name_or_path {bad}/translator --config_overrides dtype=foo", "has the dtype 'foo'"),
-    (TRANSLATE + "--length_penalty 1e300", "`length_penalty` is 1e+300, too large for 128 tokens"),
-    (TRANSLATE + "--num_beams 301", "`num_beams` is 301, but there are only 279 tokens"),
+    (TRANSLATE + "--model_name_or_path {bad}/translator --config_overrides d_model=64", "cannot be loaded"),
     (WRITE + "--logging_steps inf", "infinity"),
     (WRITE + "--dataloader_num_workers -1", "num_workers option should be non-negative"),
-    (WRITE + "--neftune_noise_alpha nan", "`neftune_noise_alpha` must be 0 or more"),
     (WRITE + "--dataloader_persistent_workers true", "persistent_workers option needs num_workers > 0"),
     (WRITE + '--accelerator_config {{"split":1}}', "unexpected keyword argument 'split'"),
-    (WRITE + "--eval_strategy epoch --metric_for_best_model bits", "the metrics of an evaluation are loss"),
-    (TRANSLATE + "--eval_strategy epoch --metric_for_best_model bleu", "BLEU needs `--predict_with_generate true`"),
-    (TRANSLATE + "--predict_with_generate true --eval_do_concat_batches false", "needs all translations at once"),
+    (TRANSLATE + "--eval_strategy epoch --metric_for_best_model bleu", "Others need `--predict_with_generate true`"),
     (TRANSLATE + "--model_name_or_path {bad}/cut_tokenizer", "tokenizer.json is not whole"),
     (TRANSLATE + "--model_name_or_path {bad}/cut_config", "config.json is not whole"),
     # data
@@ -250,11 +209,11 @@ TABLE = [
     ("train_language_model --dataset_name {bad}/none", "doesn't contain any data files"),
     # evaluation
     (TEST + "missing", "is not a folder"),
-    (TEST + "gpt", "does not load"),
+    (TEST + "gpt", "Unrecognized configuration class"),
     (TEST + "cut_tokenizer", "tokenizer.json is not whole"),
     (TEST + "cut_settings", "tokenizer_config.json is not whole"),
     (TEST + "cut_generation", "generation_config.json is not whole"),
-    (TEST + "cut_weights", "model.safetensors"),
+    (TEST + "cut_weights", "cut short or damaged"),
     (TEST + "no_tokenizer", "holds no tokenizer"),
     (TEST + "translator --num_beams 0", "`num_beams` must be 1 or more"),
     (TEST + "translator --json {bad}/nowhere/a.json", "there is no folder for it"),
@@ -314,7 +273,7 @@ def test_a_mistake_is_one_line_and_leaves_nothing_behind(line, message, scripts,
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("line", [WRITE + "--max_minutes 0", TEST + "cut_tokenizer"])
+@pytest.mark.parametrize("line", [WRITE + "--learning_rate fast", TEST + "cut_tokenizer"])
 def test_a_process_ends_so_too(line, bad, tmp_path):
     command = [sys.executable, *words_of(line, bad, tmp_path / "run")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=200)

@@ -4,8 +4,7 @@ import sys
 
 import pytest
 
-from hf_scratch import ScratchTransformerConfig
-from hf_scratch.errors import UserError, command, describe, preparation
+from hf_scratch.errors import UserError, command, preparation
 
 
 @pytest.fixture(autouse=True)
@@ -67,29 +66,3 @@ def test_a_trace_can_be_had(monkeypatch):
     with pytest.raises(UserError) as raised:
         run(ValueError("no"), in_preparation=True)
     assert isinstance(raised.value.__cause__, ValueError)
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"d_model": 15}, "`encoder_attention_heads` (8) does not divide `d_model` (15)"),
-        ({"d_model": "wide"}, "Field 'd_model' expected int, got str (value: 'wide')"),
-        ({"dropout": 2.0}, "`dropout`: Value must be a probability between 0.0 and 1.0, got 2.0."),
-    ],
-)
-def test_a_configs_error_is_what_its_check_said(fields, message):
-    with pytest.raises(Exception) as raised:  # noqa: PT011  huggingface_hub's own class
-        ScratchTransformerConfig(**fields)
-    assert describe(raised.value).startswith(message)
-
-
-def test_a_long_message_of_a_library_is_cut():
-    assert len(describe(ValueError("x " * 2000))) <= 600
-
-
-def test_a_file_in_the_place_of_a_folder_is_named(tmp_path):
-    path = tmp_path / "README.md"
-    path.touch()
-    with pytest.raises(FileExistsError) as raised:
-        path.mkdir(exist_ok=True)
-    assert describe(raised.value) == f"{path} is a file, where a folder is needed. Choose another folder."

@@ -13,15 +13,12 @@ from torch.distributed.checkpoint import save
 from torch.distributed.checkpoint.state_dict import get_model_state_dict
 from torch.distributed.fsdp import OffloadPolicy, fully_shard
 from torch.distributed.tensor import DTensor
-from transformers import TrainingArguments
 
 from hf_scratch.errors import UserError
 from hf_scratch.loading import SHARDS, find_model
 from hf_scratch.models import loss
 from hf_scratch.training.averaging import average_checkpoints, load_weights
 from hf_scratch.training.fsdp import read_shards, shard_shared_weights
-from hf_scratch.training.resuming import check_same_weights
-from hf_scratch.training.trainers import LanguageModelTrainer
 
 ACCELERATOR = SimpleNamespace(
     state=SimpleNamespace(fsdp_plugin=SimpleNamespace(mixed_precision_policy=None, cpu_offload=OffloadPolicy())),
@@ -101,32 +98,9 @@ def test_shards_are_averaged_whole_and_in_parts(family, one_process_group, tmp_p
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_shards_of_another_model_are_refused(family, one_process_group, tmp_path):
+def test_shards_are_read_whole(family, one_process_group, tmp_path):
     model = FAMILIES[family]()
     save_shards(shard(copy.deepcopy(model)), tmp_path)
-    check_same_weights(model, str(tmp_path))
     assert read_shards(tmp_path)["lm_head.weight"].equal(model.lm_head.weight)
-    with pytest.raises(UserError, match=r"holds the weights of another model: .* is \(60, 32\) there and \(61, 32\)"):
-        check_same_weights(FAMILIES[family](vocab_size=61), str(tmp_path))
     with pytest.raises(UserError, match=r"holds its weights in shards. Join them first:\naccelerate merge-weights"):
         find_model(tmp_path)
-
-
-def make_trainer(folder) -> LanguageModelTrainer:
-    args = TrainingArguments(output_dir=str(folder), use_cpu=True, report_to=[], disable_tqdm=True)
-    return LanguageModelTrainer(model=make_gpt(), args=args)
-
-
-def test_fsdp_without_accelerators_is_told(tmp_path, monkeypatch, caplog):
-    make_trainer(tmp_path)
-    assert "FSDP" not in caplog.text
-    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
-    monkeypatch.setenv("FSDP_VERSION", "2")
-    make_trainer(tmp_path)
-    assert caplog.text.count("FSDP is configured, but") == 1
-
-
-def test_a_run_that_is_not_sharded_does_not_resume_from_shards(tmp_path):
-    (tmp_path / "checkpoint-2" / SHARDS).mkdir(parents=True)
-    with pytest.raises(UserError, match="`fsdp_state_dict_type` SHARDED_STATE_DICT, and this run has None"):
-        make_trainer(tmp_path).checkpoints.check_same_run(tmp_path / "checkpoint-2")

@@ -16,7 +16,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..data.loading import load_splits, take_first
 from ..loading import check_fits, load_checkpoint, load_tokenizer
-from ..training.script_arguments import DTYPES, check_at_least
+from ..training.script_arguments import DTYPES, option
 
 
 @dataclass(kw_only=True)
@@ -25,21 +25,18 @@ class EvaluationArguments:
 
     model: str = field(metadata={"help": "A folder or Hub id."})
     test_file: str = field(metadata={"help": "JSON lines to evaluate on."})
-    batch_size: int = field(default=32, metadata={"help": "Rows per batch."})
-    max_samples: int | None = field(default=None, metadata={"help": "Evaluate on at most this many rows."})
-    device: str = field(default="cpu", metadata={"help": "cpu, cuda, ..."})
-    dtype: str = field(default="float32", metadata={"help": "float32, bfloat16 or float16."})
-    json: str | None = field(default=None, metadata={"help": "File for the figures."})
+    batch_size: int = option(32, "Rows per batch.")
+    max_samples: int | None = option(None, "Evaluate on at most this many rows.")
+    device: str = option("cpu", "cpu, cuda, ...")
+    dtype: str = option("float32", "The type of the weights.", choices=list(DTYPES))
+    json: str | None = option(None, "File for the figures.")
 
     def check(self) -> None:
         """Check the values, also those that would otherwise fail only after the evaluation.
 
         Raises:
-            ValueError: a number is out of its range, the device or dtype is unknown, or a file cannot be written.
+            ValueError: there is no such device, or a file cannot be written.
         """
-        check_at_least(self, 1, "batch_size", "max_samples")
-        if self.dtype not in DTYPES:
-            raise ValueError(f"`dtype` must be one of {', '.join(DTYPES)}; got {self.dtype!r}.")
         try:
             torch.zeros(1, device=self.device).item()
         except (RuntimeError, AssertionError) as error:
@@ -48,22 +45,9 @@ class EvaluationArguments:
 
 
 def check_writable(name: str, path: str | None) -> None:
-    """Check that a file can be written. None passes.
-
-    Args:
-        name: the argument's name, for the error.
-        path: the file.
-
-    Raises:
-        ValueError: there is no folder for the file, it is a folder itself, or it may not be written.
-    """
-    if path is None:
-        return
-    folder = os.path.dirname(path) or "."
-    if os.path.isdir(path) or not os.path.isdir(folder):
-        raise ValueError(f"`{name}` is {path!r}, but there is no folder for it, or it is a folder itself.")
-    if not os.access(path if os.path.exists(path) else folder, os.W_OK):
-        raise ValueError(f"`{name}` is {path!r}, which cannot be written.")
+    """Raise ValueError unless the folder of a file, the value of the argument `name`, may be written. None passes."""
+    if path is not None and not os.access(os.path.dirname(path) or ".", os.W_OK):
+        raise ValueError(f"`{name}` is {path!r}, but there is no folder for it that may be written.")
 
 
 def load_for_evaluation(

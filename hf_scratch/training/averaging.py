@@ -3,7 +3,6 @@
 
 import logging
 import math
-import os
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,8 @@ from transformers import Trainer, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
 
 from ..folders import require_output_dir
-from ..manifest import MANIFEST, DamagedFolderError, check_manifest, write_manifest
-from .callbacks import TimeLimit, TrainingTime
-from .checkpoints import is_early, is_in, step_of, whole_checkpoints
+from ..manifest import MANIFEST, write_manifest
+from .checkpoints import step_of, whole_checkpoints
 from .fsdp import has_shards, read_shards
 from .machines import on_main_process
 
@@ -31,7 +29,7 @@ def average_checkpoints(
     """Average the weights of checkpoints (Vaswani et al. 2017, section 6.1).
 
     Args:
-        folders: the checkpoints. Each holds a `model.safetensors`, or the shards of FSDP2.
+        folders: the checkpoints, of one model. Each holds a `model.safetensors`, or the shards of FSDP2.
         like: the weights of a model that FSDP2 shards. Each process then reads and averages its part of them alone.
             Default: whole weights.
 
@@ -39,56 +37,43 @@ def average_checkpoints(
         The mean of each weight, under its name and in its dtype; sharded as `like`, or whole.
 
     Raises:
-        ValueError: there is no folder, one holds neither (but an adapter, for example), or two hold weights of
-            different names.
+        FileNotFoundError: a folder holds neither (but an adapter, or weights in several files).
+        KeyError: a folder lacks a weight of the first one.
     """
-    if not folders:
-        raise ValueError("There are no checkpoints to average.")
-    mean: dict[str, torch.Tensor] = {}
+    totals: dict[str, torch.Tensor] = {}
     for folder in folders:
-        weights = os.path.join(folder, "model.safetensors")
-        if has_shards(folder):
-            state = read_shards(folder, like)
-        elif os.path.isfile(weights):
-            state = load_file(weights)
-        else:
-            raise ValueError(f"{folder} has no model.safetensors: only whole models in one file can be averaged.")
-        if mean and state.keys() != mean.keys():
-            different = ", ".join(sorted(state.keys() ^ mean.keys())[:5])
-            raise ValueError(f"{folder} and {folders[0]} do not hold the same weights; they differ in {different}.")
-        for name, tensor in state.items():
-            # summed in float64, so that the mean of equal checkpoints equals them bit for bit
-            mean[name] = mean.get(name, 0) + tensor.double()
-    return {name: (total / len(folders)).to(state[name].dtype) for name, total in mean.items()}
+        state = read_shards(folder, like) if has_shards(folder) else load_file(Path(folder, "model.safetensors"))
+        # summed in float64, so that the mean of equal checkpoints equals them bit for bit
+        totals = {name: totals[name] + state[name].double() for name in totals} or {
+            name: tensor.double() for name, tensor in state.items()
+        }
+    return {name: (total / len(folders)).to(state[name].dtype) for name, total in totals.items()}
 
 
-def check_average(args: TrainingArguments, num_checkpoints: int, checkpoint: str | None = None) -> None:
-    """Check that the last checkpoints will be there to be averaged.
+def check_averages(
+    args: TrainingArguments, average_checkpoints: int, ema_decay: float | None, splits: Collection[str]
+) -> None:
+    """Check that averages can be made and chosen: with fewer checkpoints or no validation data, they would not be.
 
     Args:
         args: the training arguments.
-        num_checkpoints: how many are to be averaged.
-        checkpoint: the folder that the run is resumed from, or None.
+        average_checkpoints: how many of the last checkpoints are to be averaged.
+        ema_decay: of the moving average, or None.
+        splits: the names of the data's splits.
 
     Raises:
-        ValueError: fewer checkpoints are kept, or the earlier ones are in another folder.
+        ValueError: fewer checkpoints are kept, or there is no validation data.
     """
-    limit, problem = args.save_total_limit, None
-    if checkpoint is not None and not is_in(checkpoint, require_output_dir(args)):
-        problem = f"is resumed from {checkpoint}, which is not in `output_dir`. Resume in the checkpoint's own folder"
-    elif args.save_strategy == "no" or (limit is not None and limit < num_checkpoints):
-        kept = "saves none" if args.save_strategy == "no" else f"keeps {limit} (`save_total_limit`)"
-        problem = f"{kept}. Keep that many"
-    if num_checkpoints > 1 and problem:
-        raise ValueError(f"`average_checkpoints` is {num_checkpoints}, but the run {problem}, or average fewer.")
-
-
-def check_moving_average(ema_decay: float | None, splits: Collection[str]) -> None:
-    """Raise ValueError if there are no validation data to choose between moving average and trained weights."""
-    if ema_decay is not None and "validation" not in splits:
+    kept = 0 if args.save_strategy == "no" else args.save_total_limit or average_checkpoints
+    if kept < average_checkpoints:
         raise ValueError(
-            f"`ema_decay` is {ema_decay}, but there is no validation data to choose the weights by. Give "
-            "`--validation_file`, or leave `ema_decay` out."
+            f"`average_checkpoints` is {average_checkpoints}, but the run keeps {kept} (`save_strategy`, "
+            "`save_total_limit`). Keep that many, or average fewer."
+        )
+    if (average_checkpoints > 1 or ema_decay is not None) and "validation" not in splits:
+        raise ValueError(
+            "`average_checkpoints` and `ema_decay` need validation data, by which the weights are chosen. Give "
+            "`--validation_file`, or leave them out."
         )
 
 
@@ -107,26 +92,6 @@ def save_final_model(trainer: Trainer) -> None:
         write_manifest(folder, sorted(n for n in names if n.endswith(".safetensors") or n == "tokenizer.json"))
 
 
-def last_checkpoints(
-    output_dir: str, count: int, up_to: int | None = None, early_step: int | None = None
-) -> list[str]:
-    """Return the folders of the last `count` whole checkpoints, oldest first.
-
-    Args:
-        output_dir: the run's folder.
-        count: how many.
-        up_to: the latest update that counts. Default: no limit.
-        early_step: the update whose checkpoint counts although it is early. Other early checkpoints do not count, as
-            a run that was not stopped has none.
-    """
-    folders = [
-        str(folder)
-        for folder in whole_checkpoints(output_dir)
-        if (up_to is None or step_of(folder) <= up_to) and (step_of(folder) == early_step or not is_early(folder))
-    ]
-    return folders[max(len(folders) - count, 0) :]
-
-
 def evaluate_and_select_weights(trainer: Trainer, num_checkpoints: int) -> dict:
     """Keep the weights with the lowest validation loss in the model: the trained ones, or an average.
 
@@ -135,7 +100,8 @@ def evaluate_and_select_weights(trainer: Trainer, num_checkpoints: int) -> dict:
     `bf16_full_eval` and `fp16_full_eval` say: they would round the model's weights.
 
     Args:
-        trainer: after `train()`; its model holds the last weights, or the best with `load_best_model_at_end`.
+        trainer: after `train()`; its model holds the last weights, or the best with `load_best_model_at_end`. It has
+            one evaluation set.
         num_checkpoints: how many to average. Below 2, no checkpoints are averaged.
 
     Returns:
@@ -143,45 +109,40 @@ def evaluate_and_select_weights(trainer: Trainer, num_checkpoints: int) -> dict:
         checkpoints" or "moving average (decay 0.999)".
 
     Raises:
-        ValueError: the evaluation has no "eval_loss", for example of several evaluation sets; or a checkpoint cannot
-            be averaged (see `average_checkpoints`).
+        FileNotFoundError: a checkpoint cannot be averaged (see `average_checkpoints`).
     """
-    trained = _evaluation_of_training(trainer) or _evaluate(trainer)
-    moving = getattr(trainer, "moving_average", None)
-    if (num_checkpoints > 1 or moving is not None) and "eval_loss" not in trained:
-        raise ValueError(f"An average is chosen by `eval_loss`, but the evaluation has only {', '.join(trained)}.")
     model: Any = trainer.model  # None only before the training
     state: dict[str, Any] = get_model_state_dict(model)  # under FSDP2, this process's part of each weight
-    averages = {}
-    if len(folders := _checkpoints_to_average(trainer, num_checkpoints)) > 1:
+    candidates: dict[str, dict[str, Any]] = {}
+    folders = on_main_process(lambda: whole_checkpoints(require_output_dir(trainer.args)))[-num_checkpoints:]
+    if num_checkpoints > 1 and len(folders) > 1:
         average = average_checkpoints(folders, state if has_shards(folders[0]) else None)
-        averages[f"averaged over {len(folders)} checkpoints"] = average
+        candidates[f"averaged over {len(folders)} checkpoints"] = average
+    moving = getattr(trainer, "moving_average", None)
     if moving is not None:
-        averages[f"moving average (decay {moving.decay:g})"] = moving.weights
-    kept = {**trained, "weights": "trained"}
-    if not averages:
-        return kept
-    best, lowest = {name: tensor.clone() for name, tensor in state.items()}, trained["eval_loss"]
-    for name, weights in averages.items():
-        load_weights(model, weights)
-        metrics = _evaluate(trainer)
-        loss = metrics["eval_loss"]
-        logger.info(f"eval_loss: {trained['eval_loss']:.4f}; {name} {loss:.4f}")
-        if math.isnan(lowest) or loss < lowest:
-            best, lowest, kept = weights, loss, {**metrics, "weights": name}
-    load_weights(model, best)
-    return kept
+        candidates[f"moving average (decay {moving.decay:g})"] = moving.weights
+    kept, metrics = "trained", _evaluation_of_training(trainer) or _evaluate(trainer)
+    if candidates:
+        best = {name: tensor.clone() for name, tensor in state.items()}
+        for name, weights in candidates.items():
+            load_weights(model, weights)
+            others = _evaluate(trainer)
+            logger.info(f"eval_loss: {kept} {metrics['eval_loss']:.4f}; {name} {others['eval_loss']:.4f}")
+            if math.isnan(metrics["eval_loss"]) or others["eval_loss"] < metrics["eval_loss"]:
+                best, kept, metrics = weights, name, others
+        load_weights(model, best)
+    return {**metrics, "weights": kept}
 
 
-def _checkpoints_to_average(trainer: Trainer, count: int) -> list[str]:
-    """The last `count` whole checkpoints. That of a time limit, which ends the run, counts too."""
-    step, callbacks = trainer.state.global_step, trainer.callback_handler.callbacks
-    is_time_up = any(isinstance(callback, TimeLimit) and callback.has_stopped for callback in callbacks)
-    output_dir, early_step = require_output_dir(trainer.args), step if is_time_up else None
-    folders = on_main_process(lambda: list(filter(_is_intact, last_checkpoints(output_dir, count, step, early_step))))
-    if len(folders) < count:
-        logger.warning(f"Checkpoints to average: {len(folders)}, not {count}.")
-    return folders
+def _evaluation_of_training(trainer: Trainer) -> dict | None:
+    """Return the evaluation that training has already made of the current weights, if there is one."""
+    step, best = trainer.state.global_step, trainer.state.best_model_checkpoint
+    if trainer.args.load_best_model_at_end and best is not None:
+        step = step_of(best)  # the best update itself may not have been saved
+    for entry in reversed(trainer.state.log_history):
+        if entry["step"] == step and "eval_loss" in entry:
+            return {key: value for key, value in entry.items() if key == "epoch" or key.startswith("eval_")}
+    return None
 
 
 def _evaluate(trainer: Trainer) -> dict:
@@ -194,30 +155,7 @@ def _evaluate(trainer: Trainer) -> dict:
         args.bf16_full_eval, args.fp16_full_eval = before
 
 
-def _is_intact(checkpoint: str) -> bool:
-    try:
-        check_manifest(checkpoint)
-    except DamagedFolderError as error:
-        logger.warning(f"{error}. It is left out of the average.")
-        return False
-    return True
-
-
 def load_weights(model: torch.nn.Module, weights: dict[str, torch.Tensor]) -> None:
     """Load whole weights, or those of the same shards, into a model. Of tied weights, one name is enough."""
     options = StateDictOptions(full_state_dict=not any(isinstance(w, DTensor) for w in weights.values()), strict=False)
     set_model_state_dict(model, dict(weights), options=options)  # a copy: torch puts shards into it
-
-
-def _evaluation_of_training(trainer: Trainer) -> dict | None:
-    """Return the evaluation that training has already made of the current weights, if there is one."""
-    state = trainer.state
-    step = state.global_step
-    if trainer.args.load_best_model_at_end and state.best_model_checkpoint is not None:
-        step = step_of(state.best_model_checkpoint)  # the best update itself may not have been saved
-    # in a resumed run, earlier evaluations may have used other data
-    clock = next((c for c in trainer.callback_handler.callbacks if isinstance(c, TrainingTime)), None)
-    for entry in reversed(state.log_history[clock.entries_before if clock else 0 :]):
-        if entry["step"] == step and "eval_loss" in entry:
-            return {key: value for key, value in entry.items() if key == "epoch" or key.startswith("eval_")}
-    return None

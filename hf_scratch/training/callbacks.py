@@ -12,7 +12,6 @@ from accelerate import PartialState
 from accelerate.utils import reduce
 from tqdm.auto import tqdm
 from transformers import EarlyStoppingCallback, TrainerCallback, TrainerState, TrainingArguments
-from transformers.trainer_utils import SaveStrategy
 
 from .runs import how_to_go_on
 
@@ -20,13 +19,10 @@ from .runs import how_to_go_on
 class TrainingTime(TrainerCallback):
     """Add the minutes since the start of training to each log entry. A resumed run continues from its last entry."""
 
-    entries_before = 0
-
     def on_train_begin(self, args, state, control, **kwargs):
         """Start the clock."""
         before = [entry["minutes"] for entry in state.log_history if "minutes" in entry]
         self.start = time.monotonic() - 60 * (before[-1] if before else 0.0)
-        self.entries_before = len(state.log_history)  # entries of the run that is resumed
 
     def on_log(self, args, state, control, **kwargs):
         """Write the minutes into the newest entry."""
@@ -66,23 +62,14 @@ class StopCallback(TrainerCallback):
 
     def on_step_end(self, args, state, control, **kwargs):
         """Stop after this update, if it is due on one of the processes."""
-        is_last = state.global_step >= state.max_steps
-        if any_process(self.is_due()) and not (
-            # an epoch's evaluation decides alone whether the best is saved: stop after the next update
-            args.save_strategy == SaveStrategy.BEST and ends_epoch(state) and not is_last
-        ):
+        if any_process(self.is_due()):
             self.has_stopped = control.should_training_stop = True
 
 
 class TimeLimit(StopCallback):
-    """Stop after `minutes` of training, with a checkpoint unless `save_strategy` is "no".
-
-    A resumed run starts its clock at zero.
-    """
+    """Stop after `minutes` of training, with a checkpoint. A resumed run starts its clock at zero."""
 
     def __init__(self, minutes: float):
-        if not minutes > 0:
-            raise ValueError(f"`max_minutes` must be above 0, got {minutes}.")
         self.seconds = 60 * minutes
 
     def is_due(self) -> bool:
@@ -132,19 +119,14 @@ class StopOnSignal(StopCallback):
             os.write(2, f"\n{name}: stopping after this update, with a checkpoint\n".encode())
         self.received = self.received or number
 
-    def give_signals_back(self) -> None:
-        """Restore the previous signal handlers."""
-        for number, handler in self.before.items():
-            signal.signal(number, handler)
-        self.before = {}
-
     def on_train_end(self, args, state, control, **kwargs):
         """Restore the previous signal handlers, and exit if a signal has stopped the training.
 
         Raises:
             SystemExit: 128 + the signal's number.
         """
-        self.give_signals_back()
+        for number, handler in self.before.items():
+            signal.signal(number, handler)
         if self.has_stopped:
             if PartialState().is_main_process:
                 text = f"Stopped after update {state.global_step:,}. {how_to_go_on(args.output_dir)}"

@@ -1,7 +1,6 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 """FSDP2, which splits weights, gradients and optimiser state among the processes, and its checkpoints of shards."""
 
-import logging
 import os
 import warnings
 from dataclasses import replace
@@ -14,11 +13,9 @@ from accelerate.utils import broadcast
 from torch import nn
 from torch.distributed.checkpoint import FileSystemReader, load
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, StateDictType, fully_shard
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from ..loading import SHARDS
-
-logger = logging.getLogger(__name__)
 
 PREFIX = "model."  # of each weight's name in the shards
 
@@ -39,11 +36,6 @@ def prepare_fsdp(accelerator: Accelerator) -> None:
     """
     plugin = fsdp_plugin(accelerator)
     if plugin is None:
-        if os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true":
-            logger.warning(
-                "FSDP is configured, but accelerate shards on several accelerators only. Here, each process on "
-                f"{accelerator.device.type} holds the whole model (DDP)."
-            )
         return
     if plugin.fsdp_version != 2:
         raise ValueError(f"`fsdp_version` is {plugin.fsdp_version}, and only FSDP2 is supported. Set it to 2.")
@@ -99,34 +91,9 @@ def gather_weights(model: Any, accelerator: Accelerator) -> dict[str, torch.Tens
     return {name: weight for name, weight in accelerator.get_state_dict(model).items() if name not in tied}
 
 
-def current_state_dict_type(accelerator: Accelerator) -> str | None:
-    """Return the form in which FSDP saves this run's checkpoints, by its name in accelerate; None without FSDP."""
-    plugin = fsdp_plugin(accelerator)
-    return None if plugin is None else StateDictType(plugin.state_dict_type).name
-
-
-def saved_state_dict_type(checkpoint: str | Path) -> str | None:
-    """Return the form in which FSDP saved a checkpoint, by its name in accelerate; None without FSDP."""
-    if has_shards(checkpoint):
-        return "SHARDED_STATE_DICT"
-    return "FULL_STATE_DICT" if Path(checkpoint, f"{SHARDS.removesuffix('_0')}.bin").is_file() else None
-
-
 def has_shards(checkpoint: str | Path) -> bool:
     """Return whether a checkpoint holds its weights in shards (torch.distributed.checkpoint)."""
     return Path(checkpoint, SHARDS).is_dir()
-
-
-def shapes_of_shards(checkpoint: str | Path) -> dict[str, tuple[int, ...]]:
-    """Return the whole shape of each weight of a checkpoint of shards."""
-    return {name: tuple(entry.size) for name, entry in _entries(checkpoint).items()}
-
-
-def _entries(checkpoint: str | Path) -> dict[str, TensorStorageMetadata]:
-    entries = FileSystemReader(Path(checkpoint, SHARDS)).read_metadata().state_dict_metadata
-    return {
-        name.removeprefix(PREFIX): entry for name, entry in entries.items() if isinstance(entry, TensorStorageMetadata)
-    }
 
 
 def read_shards(checkpoint: str | Path, like: dict[str, torch.Tensor] | None = None) -> dict[str, torch.Tensor]:
@@ -140,13 +107,17 @@ def read_shards(checkpoint: str | Path, like: dict[str, torch.Tensor] | None = N
     Returns:
         New tensors, sharded as `like`, or whole.
     """
+    reader = FileSystemReader(Path(checkpoint, SHARDS))
     if like is not None:
         weights = {name: torch.empty_like(tensor) for name, tensor in like.items()}
     else:
-        entries = _entries(checkpoint)
-        weights = {name: torch.empty(entry.size, dtype=entry.properties.dtype) for name, entry in entries.items()}
+        weights = {
+            name.removeprefix(PREFIX): torch.empty(entry.size, dtype=entry.properties.dtype)
+            for name, entry in reader.read_metadata().state_dict_metadata.items()
+            if isinstance(entry, TensorStorageMetadata)
+        }
     state: dict[str, Any] = {f"{PREFIX}{name}": tensor for name, tensor in weights.items()}
     with warnings.catch_warnings():  # torch says that one process reads alone, which is what is wanted
         warnings.filterwarnings("ignore", "torch.distributed is disabled")
-        load(state, storage_reader=FileSystemReader(Path(checkpoint, SHARDS)), no_dist=like is None)
+        load(state, storage_reader=reader, no_dist=like is None)
     return weights

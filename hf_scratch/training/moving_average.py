@@ -63,13 +63,5 @@ class MovingAverage(TrainerCallback):
             save_file(self.weights, checkpoint / FILE)
 
     def load(self, checkpoint: Path | None) -> None:
-        """Read the average from a checkpoint's folder; a new run begins its own.
-
-        Raises:
-            UserError: the checkpoint has none.
-        """
-        if checkpoint is not None and not (checkpoint / FILE).is_file():
-            raise UserError(
-                f"{checkpoint} has no moving average: its run was begun without `ema_decay`. Leave `ema_decay` out."
-            )
+        """Read the average from a checkpoint's folder, which must have one; a new run begins its own."""
         self.weights = {} if checkpoint is None else load_file(checkpoint / FILE)

@@ -4,45 +4,36 @@
 import hashlib
 import json
 import logging
-import shutil
 from collections.abc import Sequence, Sized
 from pathlib import Path
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import datasets
 import pyarrow as pa
 from accelerate import PartialState
 from accelerate.utils import gather_object
-from safetensors import safe_open
 from transformers import EarlyStoppingCallback, PreTrainedModel, Trainer, TrainerCallback
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, IntervalStrategy, SaveStrategy
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, IntervalStrategy
 from transformers.training_args import OptimizerNames
 
 from ..data.columns import ROWS_AT_ONCE
 from ..errors import UserError
 from ..folders import require_output_dir
 from ..manifest import MANIFEST, write_manifest
-from .callbacks import StopCallback, StopOnSignal, ends_epoch
-from .checkpoints import delete_old_checkpoints, find_best_checkpoint, find_checkpoint, saved_facts
-from .fsdp import current_state_dict_type, has_shards, saved_state_dict_type, shapes_of_shards
+from .callbacks import StopCallback, ends_epoch
+from .checkpoints import delete_old_checkpoints, find_checkpoint
+from .machines import on_main_process
 
 logger = logging.getLogger(__name__)
 
-ADVICE = (
-    "Resume with the data and options that the run was begun with; or start a new run with `--model_name_or_path` and "
-    "the path of the checkpoint."
-)
 # training arguments in which runs differ that go on alike, and those that Trainer or the rows per update compare
 UNCOMPARED_ARGUMENTS = {
     "output_dir", "run_name", "logging_dir", "resume_from_checkpoint", "ignore_data_skip", "save_total_limit",
     "per_device_train_batch_size", "gradient_accumulation_steps", "disable_tqdm", "logging_steps", "eval_steps",
     "save_steps",
 }  # fmt: skip
-BEST_FACTS = ("metric_for_best_model", "greater_is_better", "eval_data_sha256")  # None: unknown
 # what a saved config has that its model did not have, or that does not change what the model computes
 UNCOMPARED_FIELDS = {"_name_or_path", "architectures", "auto_map", "dtype", "transformers_version", "use_cache"}
-_HASHES: WeakKeyDictionary[datasets.Dataset, str] = WeakKeyDictionary()
 
 
 class CheckpointKeeper(TrainerCallback):
@@ -63,6 +54,7 @@ class CheckpointKeeper(TrainerCallback):
     def __init__(self, trainer: Trainer, parts: Sequence[Any] = ()):
         self.trainer, self.parts = trainer, parts
         self.checkpoint: str | None = None  # that the run is resumed from
+        self.facts: dict[str, Any] = {}  # what must not change in a run; manifests keep it
         self.has_begun, self.is_put_off, self.saves_early = False, False, False
         self.first_step, self.saved_step, self.limit = 0, -1, None
         # after Trainer's own, which says what is due, and before those that read a checkpoint that was saved
@@ -73,21 +65,28 @@ class CheckpointKeeper(TrainerCallback):
 
         All processes must call this, before each training.
 
+        Args:
+            wanted: the checkpoint's folder; True for the last whole one; or None or False for a new run.
+
         Raises:
-            UserError: the checkpoint is incomplete, damaged, or of a run with other data, batches, model or optimiser;
-                or there is none. Or a process has other training data.
+            UserError: there is no such checkpoint, it is incomplete or damaged, or see `check_same_run`. Or a process
+                has other training data.
         """
-        self.has_begun, self.saved_step = False, -1
+        args = self.trainer.args
+        self.has_begun, self.saved_step, self.checkpoint = False, -1, None
+        self.facts = getattr(self.trainer, "batch_facts", lambda: row_facts(self.trainer))()
+        self.facts |= {"optim": OptimizerNames(args.optim).value}
         if PartialState().num_processes > 1:
-            gathered = gather_object([self.facts()])
+            gathered = gather_object([self.facts])
             different = [rank for rank, other in enumerate(gathered) if other != gathered[0]]
             if different:
                 raise UserError(
                     f"Process {different[0]} has other training data than process 0, or other options. Give all "
                     "machines the same files and the same command."
                 )
-        self.checkpoint = find_checkpoint(self.trainer.args, wanted) if wanted else None
-        if self.checkpoint is not None:
+        if wanted:
+            folder = wanted if wanted is True else Path(wanted)
+            self.checkpoint = on_main_process(lambda: find_checkpoint(require_output_dir(args), folder))
             self.check_same_run(self.checkpoint)
         for part in self.parts:
             part.load(None if self.checkpoint is None else Path(self.checkpoint))
@@ -98,13 +97,6 @@ class CheckpointKeeper(TrainerCallback):
         if self.has_begun:
             self.trainer.args.save_total_limit = self.limit
 
-    def remove_unfinished(self) -> None:
-        """Remove a checkpoint of this run that could not be finished, for example on a full disk."""
-        folder, step = self._folder(), self.trainer.state.global_step
-        is_unfinished = self.has_begun and step > self.first_step and not (folder / MANIFEST).is_file()
-        if is_unfinished and self.trainer.args.should_save:
-            shutil.rmtree(folder, ignore_errors=True)
-
     def is_over(self) -> bool:
         """Return whether a resumed run has made its last update already."""
         state = self.trainer.state
@@ -113,11 +105,12 @@ class CheckpointKeeper(TrainerCallback):
         return state.global_step >= state.max_steps or (self.checkpoint is not None and has_stopped)
 
     def on_train_begin(self, args, state, control, **kwargs):
-        """Take the deletion of old checkpoints over from Trainer, and find the best checkpoint again."""
+        """Take the deletion of old checkpoints over from Trainer. The run's folder may have moved."""
         self.has_begun, self.first_step = True, state.global_step
         self.limit, args.save_total_limit = args.save_total_limit, None
-        if self.checkpoint is not None and args.load_best_model_at_end:
-            find_best_checkpoint(state, self.checkpoint, require_output_dir(args))
+        best = self._folder(state.best_global_step)
+        if best.is_dir():
+            state.best_model_checkpoint = str(best)
 
     def on_step_end(self, args, state, control, **kwargs):
         """Put the checkpoint off until after the epoch's evaluation."""
@@ -127,44 +120,26 @@ class CheckpointKeeper(TrainerCallback):
     def on_epoch_end(self, args, state, control, **kwargs):
         """Save what was put off, and the last update of a run that is stopped."""
         control.should_save |= self.is_put_off
-        stops = [c for c in self.trainer.callback_handler.callbacks if isinstance(c, StopCallback) and c.has_stopped]
+        stops = any(isinstance(c, StopCallback) and c.has_stopped for c in self.trainer.callback_handler.callbacks)
         if state.global_step == self.first_step or (stops and not ends_epoch(state)):  # nothing is due
             control.should_log = control.should_evaluate = control.should_save = False
-        is_saved = control.should_save or self.saved_step == state.global_step
-        is_wanted = args.save_strategy != SaveStrategy.NO or any(isinstance(stop, StopOnSignal) for stop in stops)
-        self.saves_early = bool(stops) and is_wanted and not is_saved
+        self.saves_early = stops and not control.should_save and self.saved_step != state.global_step
         control.should_save |= self.saves_early
 
     def on_save(self, args, state, control, **kwargs):
         """Complete the checkpoint, and delete old ones."""
-        folder = self._folder()
+        folder = self._folder(state.global_step)
         for part in self.parts:
             part.save(folder)
         self.trainer.accelerator.wait_for_everyone()  # each process has written its part
         if args.should_save:
-            facts = self.facts() | {"step": state.global_step, "num_processes": args.world_size}
+            facts = self.facts | {"step": state.global_step, "num_processes": args.world_size}
             write_manifest(folder, **facts, is_early=self.saves_early, arguments=self._arguments())
             delete_old_checkpoints(folder.parent, self.limit, state.best_model_checkpoint)
         self.saved_step, self.saves_early = state.global_step, False
 
-    def _folder(self) -> Path:
-        step = self.trainer.state.global_step
+    def _folder(self, step: int | None) -> Path:
         return Path(require_output_dir(self.trainer.args), f"{PREFIX_CHECKPOINT_DIR}-{step}")
-
-    def facts(self) -> dict[str, Any]:
-        """Return what must not change in a run. Manifests keep it.
-
-        Returns:
-            The trainer's `batch_facts()`, if it has that method, else those of the stock trainer; `optim`; and in a
-            run that keeps the best checkpoint, what it is chosen by.
-        """
-        args, trainer = self.trainer.args, self.trainer
-        facts = getattr(trainer, "batch_facts", lambda: row_facts(trainer))()
-        facts |= {"optim": OptimizerNames(args.optim).value}
-        if args.metric_for_best_model is not None:
-            facts |= {"metric_for_best_model": args.metric_for_best_model, "greater_is_better": args.greater_is_better}
-            facts |= {"eval_data_sha256": hash_rows(trainer.eval_dataset)}
-        return facts
 
     def _arguments(self) -> dict[str, Any]:
         """The training arguments, and the trainer's own, as JSON gives them back."""
@@ -174,37 +149,25 @@ class CheckpointKeeper(TrainerCallback):
         return json.loads(json.dumps(arguments, default=str))
 
     def check_same_run(self, checkpoint: str | Path) -> None:
-        """Compare this run with the one that the checkpoint comes from.
+        """Compare this run with the one that the checkpoint comes from, by the checkpoint's manifest.
 
         Other training arguments, which the user may want, are named in a warning.
 
         Raises:
-            UserError: the model's config, the training data, the batches, the optimiser, FSDP's form of checkpoints,
-                or what the best checkpoint is chosen by differ. With `ignore_data_skip`, only the model and FSDP's
-                form are compared.
+            UserError: the model's config, the training data, the batches, or the optimiser differ. With
+                `ignore_data_skip`, only the config is compared.
         """
-        args, saved = self.trainer.args, saved_facts(checkpoint)
         model: Any = self.trainer.model
         check_same_config(model, checkpoint)
-        facts = {} if args.ignore_data_skip else self.facts()
-        forms = saved_state_dict_type(checkpoint), current_state_dict_type(self.trainer.accelerator)
-        if saved.get("rows_per_update") is not None:  # without a budget of tokens
-            saved = {"tokens_per_update": None} | saved
-        for name, before, now in [
-            *((name, saved.get(name, now), now) for name, now in facts.items()),
-            ("fsdp_state_dict_type", *forms),
-        ]:
-            if before != now and not (name in BEST_FACTS and None in (before, now)):
-                difference = f"`{name}` {before}, and this run has {now}"
-                if name.endswith("_sha256"):
-                    kind = "training" if name.startswith("train") else "validation"
-                    difference = f"other {kind} data, or with another preparation of the data"
-                raise UserError(f"{checkpoint} was saved with {difference}. {ADVICE}")
-        earlier: dict[str, Any] = saved.get("arguments") or {}
+        manifest = Path(checkpoint, MANIFEST)
+        saved = json.loads(manifest.read_text(encoding="utf-8")) if manifest.is_file() else {}
+        facts = {} if self.trainer.args.ignore_data_skip else self.facts
+        if facts != (before := {name: saved.get(name, now) for name, now in facts.items()}):
+            _refuse(checkpoint, "data, batches or optimiser", before, facts)
         arguments = self._arguments()
-        changed = [name for name, now in arguments.items() if earlier.get(name, now) != now]
-        if changed:
-            changes = ", ".join(f"`{name}` {earlier[name]} (now {arguments[name]})" for name in changed)
+        before = {name: saved.get("arguments", {}).get(name, now) for name, now in arguments.items()}
+        if before != arguments:
+            changes = _describe_changes(before, arguments)
             logger.warning(f"{checkpoint} was saved with other arguments: {changes}. The run may end otherwise.")
 
 
@@ -223,55 +186,28 @@ def row_facts(trainer: Trainer) -> dict[str, int | str | None]:
 
 
 def hash_rows(dataset) -> str | None:
-    """Hash all rows of a dataset, once: other data or another preparation gives another hash.
+    """Hash all rows of a dataset: other data or another preparation gives another hash.
 
     Returns:
         A SHA-256 in hex, or None for anything but a `datasets.Dataset`.
     """
     if not isinstance(dataset, datasets.Dataset):
         return None
-    if dataset not in _HASHES:
-        digest = hashlib.sha256()
-        # as stored: a transform may draw random numbers
-        for table in dataset.with_format("arrow").iter(ROWS_AT_ONCE):
-            table = table.select(sorted(table.column_names)).combine_chunks()
-            sink = pa.BufferOutputStream()
-            with pa.ipc.new_stream(sink, table.schema.remove_metadata()) as stream:
-                stream.write_table(table)
-            digest.update(sink.getvalue())
-        _HASHES[dataset] = digest.hexdigest()
-    return _HASHES[dataset]
-
-
-def check_same_weights(model: PreTrainedModel, checkpoint: str) -> None:
-    """Raise UserError where the checkpoint holds other weights, or other shapes, than `model` has.
-
-    Trainer would load the weights that fit, and leave the others at their random start.
-    """
-    weights = Path(checkpoint, "model.safetensors")
-    if has_shards(checkpoint):
-        saved = shapes_of_shards(checkpoint)
-    elif weights.is_file():
-        with safe_open(weights, framework="pt") as file:
-            saved = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
-    else:  # in several files: Trainer's loader compares by itself
-        return
-    shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-    tied = set(model.all_tied_weights_keys) | set(model.all_tied_weights_keys.values())
-    different = [name for name, shape in saved.items() if shapes.get(name) != shape]
-    different += [name for name in shapes if name not in saved and name not in tied]
-    if different:
-        name = different[0]
-        raise UserError(
-            f"{checkpoint} holds the weights of another model: {name} is {saved.get(name, 'missing')} there and "
-            f"{shapes.get(name, 'missing')} here. Resume with the recipe and `config_overrides` of the run's start."
-        )
+    digest = hashlib.sha256()
+    # as stored: a transform may draw random numbers
+    for table in dataset.with_format("arrow").iter(ROWS_AT_ONCE):
+        table = table.select(sorted(table.column_names)).combine_chunks()
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema.remove_metadata()) as stream:
+            stream.write_table(table)
+        digest.update(sink.getvalue())
+    return digest.hexdigest()
 
 
 def check_same_config(model: PreTrainedModel, checkpoint: str | Path) -> None:
     """Raise UserError where the checkpoint's config is not the model's, though its weights may fit.
 
-    Another number of heads or dropout, for example, makes another model of the same weights. Another dtype is logged.
+    Another number of heads or dropout, for example, makes another model of the same weights.
     """
     config, path = model.config, Path(checkpoint, "config.json")
     if not path.is_file():  # an adapter's checkpoint
@@ -280,11 +216,19 @@ def check_same_config(model: PreTrainedModel, checkpoint: str | Path) -> None:
     if saved.get("model_type") == config.model_type:
         saved = json.loads(type(config).from_dict(saved).to_json_string(use_diff=False))
     now = json.loads(config.to_json_string(use_diff=False))
-    dtype = str(model.dtype).removeprefix("torch.")
-    if saved.get("dtype") not in (None, dtype):
-        logger.warning(f"{checkpoint} was saved in {saved['dtype']}, and this run goes on in {dtype}.")
-    names = sorted((saved.keys() | now.keys()) - UNCOMPARED_FIELDS)
-    different = [name for name in names if saved.get(name) != now.get(name)][:4]
-    if different:
-        before, after = (", ".join(f"`{name}` {c.get(name)!r}" for name in different) for c in (saved, now))
-        raise UserError(f"{checkpoint} was saved with {before} in the model's config; this run has {after}. {ADVICE}")
+    before, now = (
+        {name: fields.get(name) for name in (saved | now).keys() - UNCOMPARED_FIELDS} for fields in (saved, now)
+    )
+    if before != now:
+        _refuse(checkpoint, "fields of the config", before, now)
+
+
+def _describe_changes(before: dict[str, Any], now: dict[str, Any]) -> str:
+    return ", ".join(f"`{name}` {before[name]} (now {now[name]})" for name in now if before[name] != now[name])
+
+
+def _refuse(checkpoint: str | Path, what: str, before: dict[str, Any], now: dict[str, Any]) -> None:
+    raise UserError(
+        f"{checkpoint} was saved with other {what}: {_describe_changes(before, now)}. Resume with the data and "
+        "options that the run was begun with; or start a new run from the checkpoint, by `--model_name_or_path`."
+    )

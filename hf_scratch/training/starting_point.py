@@ -8,10 +8,8 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..data.texts import end_id
-from ..errors import UserError, describe
 from ..loading import check_fits, load_checkpoint, load_tokenizer
 from ..tokenization import target_size
-from .resuming import check_same_weights
 from .script_arguments import ModelArguments
 
 
@@ -21,7 +19,6 @@ def choose_model(
     model_args: ModelArguments,
     config_overrides: dict[str, Any],
     tokenizer: PreTrainedTokenizerBase,
-    checkpoint: str | None,
     **fields: Any,
 ) -> PreTrainedModel:
     """Load the model that a training starts from, `model_name_or_path`, or make a new one.
@@ -35,11 +32,10 @@ def choose_model(
         model_args: the script's arguments.
         config_overrides: fields of the config that the user has set.
         tokenizer: what the model is trained with.
-        checkpoint: the folder that the run is resumed from, or None.
         fields: other fields of a new model's config.
 
     Raises:
-        UserError: see `load_checkpoint`; or the checkpoint holds weights of another model.
+        UserError: see `load_checkpoint`.
         ValueError: the tokenizer has more tokens than the model has embeddings, or a field has a wrong value.
     """
     if model_args.model_name_or_path is None:
@@ -53,8 +49,6 @@ def choose_model(
             **{"dtype": "float32", **config_overrides},
         )
     check_fits(tokenizer, model.config)
-    if checkpoint is not None:
-        check_same_weights(model, checkpoint)
     return model
 
 
@@ -64,7 +58,6 @@ def load_teachers(
     model: PreTrainedModel,
     model_args: ModelArguments,
     tokenizer: PreTrainedTokenizerBase,
-    longest: int,
 ) -> list[PreTrainedModel]:
     """Load the models that a training learns from, in float32.
 
@@ -74,36 +67,24 @@ def load_teachers(
         model: the model that learns.
         model_args: the script's arguments.
         tokenizer: the training's.
-        longest: the longest row of the training, in tokens.
 
     Raises:
         UserError: see `load_checkpoint` and `load_tokenizer`.
-        ValueError: a teacher has another vocabulary, another size of its head, fewer positions than the longest row,
-            another first token of the decoder, or another attention: one that sees later tokens has nothing to
-            predict.
+        ValueError: a teacher has another vocabulary, another first token of the decoder, or another attention: one
+            that sees later tokens has nothing to predict.
     """
     teachers = []
     for path in paths:
-        try:
-            teacher = load_checkpoint(auto_class, path, cache_dir=model_args.cache_dir, dtype=torch.float32)
-            own = load_tokenizer(path, cache_dir=model_args.cache_dir)
-        except (UserError, OSError) as error:
-            raise UserError(f"`teacher_models`: {describe(error)}") from error
-        sizes = [each.get_output_embeddings().weight.shape[0] for each in (teacher, model)]
-        positions = getattr(teacher.config, "max_position_embeddings", None)
-        problems = []
+        teacher = load_checkpoint(auto_class, path, cache_dir=model_args.cache_dir, dtype=torch.float32)
+        own = load_tokenizer(path, cache_dir=model_args.cache_dir)
         for field, default in (("is_causal", True), ("decoder_start_token_id", None)):
             theirs, ours = (getattr(each.config, field, default) for each in (teacher, model))
             if theirs != ours:
-                problems.append(f"has `{field}` {theirs}, and the model that learns has {ours}")
+                raise ValueError(f"The teacher {path} has `{field}` {theirs}, and the model that learns has {ours}.")
         if _vocabularies(own) != _vocabularies(tokenizer):
-            problems.append("has another vocabulary than this training (set `tokenizer_name` to its tokenizer)")
-        if sizes[0] != sizes[1]:
-            problems.append(f"has a head of {sizes[0]} tokens, and the model that learns one of {sizes[1]}")
-        if positions is not None and positions < longest:
-            problems.append(f"has {positions} positions (`max_position_embeddings`), but rows have up to {longest}")
-        if problems:
-            raise ValueError(f"`teacher_models`: {path} {problems[0]}. Choose another teacher.")
+            raise ValueError(
+                f"The teacher {path} has another vocabulary than this training. Set `tokenizer_name` to its tokenizer."
+            )
         teachers.append(teacher)
     return teachers
 

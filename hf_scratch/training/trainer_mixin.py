@@ -30,7 +30,7 @@ from ..folders import public_name, require_output_dir
 from ..models.loss import Teacher
 from ..models.modeling_scratch_gpt import ScratchGPTForCausalLM
 from ..models.modeling_scratch_transformer import ScratchTransformerForConditionalGeneration
-from .callbacks import StopOnSignal, TrainingTime
+from .callbacks import TrainingTime
 from .fsdp import fsdp_plugin, gather_weights, prepare_fsdp, start_sharding
 from .moving_average import MovingAverage
 from .resuming import CheckpointKeeper, row_facts
@@ -71,10 +71,6 @@ class ScratchTrainerMixin(Trainer):
         ema_decay: float | None = None,
         **kwargs,
     ):
-        if not r_drop_alpha >= 0:
-            raise ValueError(f"`r_drop_alpha` must be 0 or more, got {r_drop_alpha}.")
-        if not 0 <= distillation_alpha <= 1:
-            raise ValueError(f"`distillation_alpha` must be from 0 to 1, got {distillation_alpha}.")
         model = kwargs.get("model", args[0] if args else None)
         use_cache = getattr(getattr(model, "config", None), "use_cache", None)
         super().__init__(*args, **kwargs)
@@ -93,8 +89,7 @@ class ScratchTrainerMixin(Trainer):
         ignored = [name for name, value in wanted.items() if value and not hasattr(self.model, "take_loss_kwargs")]
         if ignored:
             raise ValueError(
-                f"`{ignored[0]}` is set, but {type(self.model).__name__} is no model of hf_scratch and would ignore "
-                "it. Leave it out, or train a ScratchTransformerForConditionalGeneration or ScratchGPTForCausalLM."
+                f"`{ignored[0]}` is set, but {type(self.model).__name__} is no model of hf_scratch: leave it out."
             )
         self.moving_average = None if ema_decay is None else MovingAverage(ema_decay)
         rows = self.train_dataset
@@ -115,17 +110,13 @@ class ScratchTrainerMixin(Trainer):
         self.args.ignore_data_skip |= self.stream_position is not None  # a stream goes on at its position
         try:
             return super().train(checkpoint, *args, **kwargs)
-        except Exception as error:
-            if not self.checkpoints.has_begun and isinstance(error, SETUP_ERRORS):
-                raise UserError(f"The training cannot begin: {describe(error)}") from error
-            self.checkpoints.remove_unfinished()
-            raise
+        except SETUP_ERRORS as error:
+            if self.checkpoints.has_begun:
+                raise
+            raise UserError(f"The training cannot begin: {describe(error)}") from error
         finally:
             self.args.ignore_data_skip = ignore_data_skip
             self.checkpoints.end()
-            for callback in self.callback_handler.callbacks:
-                if isinstance(callback, StopOnSignal):
-                    callback.give_signals_back()  # Trainer calls no callback after an error
 
     def own_arguments(self) -> dict[str, float | str | None]:
         """Return the arguments that stock trainers lack. Manifests keep them."""

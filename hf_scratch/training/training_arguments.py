@@ -3,59 +3,58 @@
 
 import logging
 from collections.abc import Collection, Sequence
+from typing import Any
 
 import torch
 from transformers import TrainingArguments
-from transformers.trainer_utils import IntervalStrategy
-
-from ..folders import require_output_dir
-from .script_arguments import check_at_least
-
-
-def share_global_batch(args: TrainingArguments, global_batch_size: int, per_device: int | None = None) -> None:
-    """Set `per_device_train_batch_size` and `gradient_accumulation_steps` so that an update has this many rows.
-
-    Args:
-        args: the training arguments.
-        global_batch_size: rows of an update, on all processes together.
-        per_device: the most rows that a device can hold. Default: no limit.
-
-    Raises:
-        ValueError: the rows cannot be shared evenly among the processes.
-    """
-    rows, rest = divmod(global_batch_size, args.world_size)
-    if rest:
-        raise ValueError(
-            f"`global_batch_size` is {global_batch_size}, which {args.world_size} processes cannot share evenly. "
-            f"Choose a multiple of {args.world_size}."
-        )
-    steps = next(n for n in range(1, rows + 1) if rows % n == 0 and rows // n <= (per_device or rows))
-    args.per_device_train_batch_size, args.gradient_accumulation_steps = rows // steps, steps
 
 
 def check_training_arguments(args: TrainingArguments) -> None:
-    """Check values with which a training would learn nothing, or otherwise than it is meant to.
+    """Check how the processes share the work.
 
     Raises:
-        ValueError: a number is out of its range, or machines would save into folders of their own.
+        ValueError: one process would use several GPUs (`nn.DataParallel`), which multiplies the batch; or each machine
+            would write checkpoints of its own.
     """
-    require_output_dir(args)
-    check_at_least(args, 1, "per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps")
-    check_at_least(args, 1, "save_total_limit")
-    check_at_least(args, 0, "learning_rate", "weight_decay", "max_grad_norm", "neftune_noise_alpha")
-    if not 0 <= args.label_smoothing_factor < 1:
-        raise ValueError(f"`label_smoothing_factor` must be from 0 to below 1, got {args.label_smoothing_factor}.")
-    if args.save_on_each_node:
-        raise ValueError("`save_on_each_node` is not supported: give all machines one shared `output_dir`.")
-
-
-def check_processes(args: TrainingArguments) -> None:
-    """Raise ValueError if one process would share several GPUs (`nn.DataParallel`), which multiplies the batch."""
     if args.n_gpu > 1:
         raise ValueError(
             f"{args.n_gpu} GPUs are visible to one process. Start one process for each, with `accelerate launch` or "
             "torchrun; or choose one GPU, with CUDA_VISIBLE_DEVICES=0."
         )
+    if args.save_on_each_node:
+        raise ValueError("`save_on_each_node` is not supported: give all machines one shared `output_dir`.")
+
+
+def share_global_batch(args: TrainingArguments, data_args: Any, given: set[str]) -> None:
+    """Set `per_device_train_batch_size` and `gradient_accumulation_steps` so that an update has `global_batch_size`.
+
+    A `per_device_train_batch_size` that is given is the most that a device can hold.
+
+    Args:
+        args: the training arguments.
+        data_args: a script's DataArguments.
+        given: the names of all arguments that the user gives.
+
+    Raises:
+        ValueError: the processes cannot share the rows evenly, or `gradient_accumulation_steps` is given too.
+    """
+    size = data_args.global_batch_size
+    if (size or getattr(data_args, "max_tokens_per_update", None)) and "gradient_accumulation_steps" in given:
+        raise ValueError(
+            "`gradient_accumulation_steps` follows from the size of an update (`global_batch_size` or "
+            "`max_tokens_per_update`). Leave one of them out."
+        )
+    if size is None:
+        return
+    rows, rest = divmod(size, args.world_size)
+    if rest:
+        raise ValueError(
+            f"`global_batch_size` is {size}, which {args.world_size} processes cannot share evenly. Choose a multiple "
+            f"of {args.world_size}."
+        )
+    most = args.per_device_train_batch_size if "per_device_train_batch_size" in given else rows
+    steps = next(n for n in range(1, rows + 1) if rows % n == 0 and rows // n <= most)
+    args.per_device_train_batch_size, args.gradient_accumulation_steps = rows // steps, steps
 
 
 def prepare_arguments(args: TrainingArguments) -> None:
@@ -89,15 +88,14 @@ def check_validation_data(args: TrainingArguments, splits: Collection[str], metr
         return
     if "validation" not in splits:
         raise ValueError(
-            f"`eval_strategy` is {IntervalStrategy(args.eval_strategy).value!r}, but there is no validation data: the "
-            f"splits are {', '.join(splits)}. Give `--validation_file`, or set `--eval_strategy no`."
+            f"There is no validation data for `eval_strategy`: the splits are {', '.join(splits)}. Give "
+            "`--validation_file`, or set `--eval_strategy no`."
         )
     best = args.metric_for_best_model
-    names = ("loss", *metrics, *("runtime", "samples_per_second", "steps_per_second"))
-    if best is not None and best.removeprefix("eval_") not in names:
+    if best is not None and best.removeprefix("eval_") not in ("loss", *metrics):
         raise ValueError(
-            f"`metric_for_best_model` is {best!r}, but the metrics of an evaluation are {', '.join(names)}."
-            + (" BLEU needs `--predict_with_generate true`." if "bleu" in best and not metrics else "")
+            f"`metric_for_best_model` is {best!r}, but the metrics are {', '.join(('loss', *metrics))}."
+            " Others need `--predict_with_generate true`."
         )
 
 
