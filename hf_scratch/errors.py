@@ -57,9 +57,9 @@ def preparation() -> Generator[None]:
 def command(main: Callable) -> Callable:
     """Decorate a script's `main`, so that a user's error is printed on stderr and ends it with status 2.
 
-    Of several processes, each leaves the process group at the end.
-
-    See `exit_with` for what several processes print.
+    Of several processes, the first on each machine prints at once. Most errors occur on all processes, and the
+    launcher ends the others when the first one exits. A process that still runs after
+    `SECONDS_BEFORE_OTHERS_PRINT` has an error of its own, and prints it. At the end, each leaves the process group.
     """
 
     @functools.wraps(main)
@@ -70,7 +70,13 @@ def command(main: Callable) -> Callable:
             is_users = isinstance(error, UserError) or error.filename is not None
             if not is_users or os.environ.get("HF_SCRATCH_TRACE") == "1":
                 raise
-            exit_with(describe(error))
+            rank, name = os.environ.get("LOCAL_RANK", "0"), "error"
+            if rank != "0":
+                time.sleep(SECONDS_BEFORE_OTHERS_PRINT)
+                name = f"error of process {rank}"
+            text = f"{Path(sys.argv[0]).name}: {name}: {describe(error)}"
+            tqdm.write(text, file=sys.stderr)  # does not break a progress bar
+            raise SystemExit(2) from error
         distributed = sys.modules.get("torch.distributed")
         if distributed is not None and distributed.is_available() and distributed.is_initialized():
             distributed.destroy_process_group()  # a thread of it that is left may abort the process at its end
@@ -85,28 +91,6 @@ def command_words() -> list[str]:
     if spec is not None and spec.name.startswith("hf_scratch.scripts."):
         return ["python", "-m", spec.name]
     return ["python", sys.argv[0]]
-
-
-def is_first_process() -> bool:
-    """Return whether this is the only process, or the first that torchrun or `accelerate launch` started here."""
-    return int(os.environ.get("LOCAL_RANK", 0)) == 0
-
-
-def exit_with(message: str) -> None:
-    """Print `script.py: error: message`, and exit with status 2.
-
-    Of several processes, the first on each machine prints at once. Most errors occur on all processes, and the
-    launcher ends the others when the first one exits. A process that still runs after
-    `SECONDS_BEFORE_OTHERS_PRINT` has an error of its own, and prints it.
-    """
-    name = "error"
-    if not is_first_process():
-        time.sleep(SECONDS_BEFORE_OTHERS_PRINT)
-        name = f"error of process {os.environ['LOCAL_RANK']}"
-    text = f"{Path(sys.argv[0]).name}: {name}: {message}"
-    # lone surrogates, for example in a file name, cannot be printed
-    tqdm.write(text.encode(errors="backslashreplace").decode(), file=sys.stderr)  # does not break a progress bar
-    raise SystemExit(2)
 
 
 def describe(error: BaseException) -> str:

@@ -100,7 +100,7 @@ TABLE = [
     ("train_language_model {bad}/word.yaml " + MODEL, "invalid float value: 'fast'"),
     ("train_language_model {bad}/tag.yaml " + MODEL, "could not determine a constructor for the tag"),
     ("train_language_model {bad}/nothing.yaml " + MODEL, "must be a mapping"),
-    ("train_language_model {bad}/key.yaml " + MODEL, "Did you mean --seed?"),
+    ("train_language_model {bad}/key.yaml " + MODEL, "Did you mean `seed`?"),
     ("train_language_model {bad}/cut.json " + MODEL, "cannot be read"),
     ("train_language_model {bad}/folder.yaml " + MODEL, "Is a directory"),
     ("train_translation {bad}/missing.yaml", "No such file or directory"),

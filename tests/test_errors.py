@@ -30,7 +30,6 @@ def run(error: BaseException, in_preparation: bool):
         (ValueError("two\n  lines"), "two lines"),
         (FileNotFoundError(2, "No such file or directory", "a.txt"), "No such file or directory: a.txt"),
         (ImportError("pip install x"), "pip install x"),
-        (ValueError("\ud800"), "\\ud800"),
     ],
 )
 def test_a_users_mistake_is_one_line(error, message, capsys):

@@ -2,7 +2,6 @@
 """`from_pretrained` beyond one file on one device: shards, offload, wrong keys, pickles, tensor parallelism."""
 
 import copy
-import inspect
 import json
 import logging
 import os
@@ -24,7 +23,6 @@ from transformers import (
     AutoModelForSeq2SeqLM,
     GPT2Config,
     GPT2LMHeadModel,
-    PreTrainedModel,
     pipeline,
 )
 
@@ -75,18 +73,6 @@ def test_a_model_larger_than_its_device_is_offloaded(family, model, inputs, fold
     torch.testing.assert_close(loaded(**inputs).logits.cpu(), model(**inputs).logits)
     expected = model.generate(inputs["input_ids"], max_new_tokens=6, do_sample=False)
     assert loaded.generate(inputs["input_ids"], max_new_tokens=6, do_sample=False).equal(expected)
-
-
-def test_a_device_map_splits_between_whole_layers(family, model):
-    """No layer is torn: its residual connection would join two devices."""
-    accelerate = pytest.importorskip("accelerate")
-    sizes = accelerate.utils.compute_module_sizes(model)
-    limit = int(sizes[""] * 0.4)
-    device_map = accelerate.infer_auto_device_map(
-        model, max_memory={0: limit, 1: limit, "cpu": "1GB"}, no_split_module_classes=model._no_split_modules
-    )
-    assert len(set(device_map.values())) > 1
-    assert not any(".self_attn" in name or ".feed_forward" in name for name in device_map)
 
 
 def test_a_model_on_the_meta_device_takes_its_weights(family, model, inputs, folder):
@@ -179,17 +165,6 @@ def test_a_model_of_the_other_family_is_refused(family, folder):
     other = {"gpt": ScratchTransformerForConditionalGeneration, "transformer": ScratchGPTForCausalLM}[family]
     with pytest.raises((ValueError, StrictDataclassError), match=r"does not hold the weights|is_encoder_decoder"):
         other.from_pretrained(folder)
-
-
-def test_a_state_dict_of_the_callers_own_may_be_partial(model):
-    state = {name: value for name, value in model.state_dict().items() if "fc1" not in name}
-    loaded = type(model).from_pretrained(None, config=model.config, state_dict=state)
-    assert loaded.get_input_embeddings().weight.equal(model.get_input_embeddings().weight)
-
-
-def test_the_signature_is_transformers_own(model):
-    ours, theirs = (inspect.signature(each.from_pretrained) for each in (type(model), PreTrainedModel))
-    assert list(ours.parameters.values()) == list(theirs.parameters.values())
 
 
 def test_weights_cut_short_name_their_folder(family, folder):

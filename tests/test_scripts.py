@@ -7,8 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, make_gpt, make_transformer
-from test_data import rewrite
+from conftest import ROOT
 from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, Seq2SeqTrainingArguments, TrainingArguments
 
 from hf_scratch import ScratchGPTConfig, ScratchTransformerConfig
@@ -179,35 +178,6 @@ def test_two_processes_train_one_model(translation, tmp_path):
     run(*translation, launcher=launcher)
     assert (tmp_path / "run" / "model.safetensors").is_file()
     assert "2 x" in (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
-
-
-def test_evaluation_names_what_does_not_fit(run_here, tmp_path):
-    test_file = write(tmp_path / "test.jsonl", PAIRS)
-    tokenizer = train_tokenizer(["one dog"], "char", 50)
-    make_gpt().save_pretrained(tmp_path / "gpt")
-    make_transformer(vocab_size=4).save_pretrained(tmp_path / "small")
-    for folder in ("gpt", "small"):
-        tokenizer.save_pretrained(tmp_path / folder)
-    for folder, message in (("gpt", "does not load"), ("small", "`vocab_size` is 4"), ("none", "is not a folder")):
-        done = run_here(
-            "evaluate_translation", "--model", tmp_path / folder, "--test_file", test_file, "--source_lang", "en",
-            "--target_lang", "de", "--json", tmp_path / "out.json", check=False,
-        )  # fmt: skip
-        assert done.returncode != 0
-        assert message in done.stderr.strip().splitlines()[-1]
-    assert not (tmp_path / "out.json").exists()
-
-
-def test_a_changed_test_file_of_the_old_time_is_evaluated_anew(run_here, tmp_path):
-    model = tmp_path / "model"
-    make_gpt(vocab_size=300).save_pretrained(model)
-    train_tokenizer(["A dog saw a cat."], "bpe", 300).save_pretrained(model)
-    test_file, losses = write(tmp_path / "test.jsonl", [{"text": "A dog."}]), []
-    for text in ("A dog.", "A cat.", "A dog saw a cat."):
-        rewrite(test_file, [{"text": text}])
-        done = run_here("evaluate_language_model", "--model", model, "--test_file", test_file, "--device", "cpu")
-        losses.append(json.loads(done.stdout)["loss"])
-    assert len(set(losses)) == 3
 
 
 @pytest.mark.slow

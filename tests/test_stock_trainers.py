@@ -142,13 +142,6 @@ def test_stock_trainers_take_the_same_steps_with_less(family, options, tmp_path)
     assert all(has_logits for _, _, has_logits in plain.calls)
 
 
-def test_predictions_of_a_stock_trainer_are_logits(family, tmp_path):
-    _, trainer = train(family, True, tmp_path)
-    predictions = trainer.predict(trainer.eval_dataset).predictions
-    predictions = predictions[0] if isinstance(predictions, tuple) else predictions
-    assert predictions.shape == (12, 8, FAMILIES[family]().config.vocab_size)
-
-
 def test_distributed_data_parallel_returns_the_loss(model, labelled, one_process_group):
     expected = model.train()(**labelled).loss
     model.config.skip_logits = True

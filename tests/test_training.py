@@ -1,13 +1,11 @@
 import copy
 import json
 import math
-from pathlib import Path
 
 import pytest
 import torch
 from conftest import TRANSFORMER, make_gpt, make_transformer
 from datasets import Dataset
-from huggingface_hub import ModelCard
 from peft import LoraConfig, get_peft_model
 from torch.distributed.fsdp import fully_shard
 from transformers import (
@@ -25,7 +23,6 @@ from transformers import (
 from hf_scratch import ScratchTransformerForConditionalGeneration
 from hf_scratch.data.pairs import PairsWithBPEDropout, tokenize_pairs
 from hf_scratch.manifest import write_manifest
-from hf_scratch.reporting.cards import write_translation_card
 from hf_scratch.training.averaging import (
     average_checkpoints,
     evaluate_and_select_weights,
@@ -66,19 +63,6 @@ def make_trainer(tmp_path, joint_tokenizer):
         )  # fmt: skip
 
     return make
-
-
-@pytest.mark.parametrize(
-    "option",
-    [
-        {"train_sampling_strategy": "group_by_length"},
-        {"dataloader_drop_last": True},
-        {"accelerator_config": {"dispatch_batches": True}},
-    ],
-)
-def test_a_token_budget_does_not_overrule_an_option_silently(make_trainer, option):
-    with pytest.raises(ValueError, match="does not go together with a budget of tokens"):
-        make_trainer(budget=12, **option)
 
 
 def test_a_token_budget_bounds_each_batch(make_trainer):
@@ -332,41 +316,6 @@ def test_early_stopping_needs_evaluations_and_the_best_model(tmp_path):
         stopping_callbacks(data_args, Seq2SeqTrainingArguments(output_dir=str(tmp_path), use_cpu=True))
     (on_signal,) = stopping_callbacks(DataArguments(), args)
     assert type(on_signal).__name__ == "StopOnSignal"
-
-
-def test_the_card_states_what_was_done(make_trainer):
-    trainer = make_trainer(max_steps=2, save_strategy="no", seed=7)
-    trainer.train()
-
-    class Arguments:
-        dataset_name, train_file = "embedded:numbers", None
-        task, source_lang, target_lang, num_beams, length_penalty = "translation", "en", "de", 4, 1.0
-
-    test = {
-        "bleu": 12.34512, "bleu_lc": 13.0, "bleu_moses": 14.0, "chrf": 30.0, "sentences": 9,
-        "bleu_signature": "sig|case:mixed", "bleu_lc_signature": "sig|case:lc", "chrf_signature": "sig|chrf",
-        "bleu_moses_signature": "sig|moses",
-    }  # fmt: skip
-    write_translation_card(trainer, Arguments, "some_recipe", {"eval_bleu": 11.0, "weights": "trained"}, test)
-    text = (Path(trainer.args.output_dir) / "README.md").read_text(encoding="utf-8")
-    for fact in (
-        "| BLEU, cased | 12.35 | test |",
-        "sig|case:mixed",
-        "`some_recipe`",
-        "| seed | 7 |",
-        "2 (",
-        "4 beams",
-    ):
-        assert fact in text
-    run = json.loads((Path(trainer.args.output_dir) / "run.json").read_text(encoding="utf-8"))
-    assert run["metrics"]["test"]["bleu"] == 12.34512
-    assert run["metrics"]["validation"] == {"bleu": 11.0}
-    assert (run["updates"], run["parameters"]) == (2, trainer.model.num_parameters())
-    assert run["seed"] == 7
-    assert [entry["step"] for entry in run["log"] if "minutes" in entry] == [1, 2, 2]
-    data = ModelCard(text).data
-    assert data.eval_results[1].metric_value == 12.3451
-    assert data.pipeline_tag == "translation"
 
 
 def test_a_resumed_runs_clock_goes_on(make_trainer):

@@ -81,11 +81,6 @@ class TimeLimit(StopCallback):
         super().on_train_begin(args, state, control, **kwargs)
         self.start = time.monotonic()
 
-    def on_step_end(self, args, state, control, **kwargs):
-        """Stop if the time is up. After the last update, the run ends anyway."""
-        if state.global_step < state.max_steps:
-            super().on_step_end(args, state, control, **kwargs)
-
 
 class StopOnSignal(StopCallback):
     """On SIGTERM or Ctrl-C, finish the update, save a checkpoint, and exit with 143 or 130.

@@ -10,7 +10,7 @@ from typing import Any
 
 from transformers import HfArgumentParser, PreTrainedConfig, set_seed
 
-from ..errors import is_first_process
+from ..errors import UserError
 from ..recipes import parse_pairs, read_recipe, recipe_to_flags
 from .script_arguments import ModelArguments
 from .stream_position import check_streaming
@@ -21,13 +21,10 @@ RECIPES = tuple(Path(__file__).parents[level] / "scripts" / "recipes" for level 
 
 
 class _Parser(HfArgumentParser):
-    """An HfArgumentParser that prints its errors on the first process only."""
+    """An HfArgumentParser whose errors end a command as its other ones do."""
 
     def error(self, message: str):
-        """Print the usage and the message, and exit with status 2."""
-        if not is_first_process():
-            raise SystemExit(2)
-        super().error(" ".join(message.split()))
+        raise UserError(message)
 
 
 def _read_command_line(args: list[str] | None) -> tuple[list[str], dict[str, Any], str]:
@@ -63,8 +60,8 @@ def parse_arguments(*dataclass_types: Any, args: list[str] | None = None) -> tup
         The filled dataclasses, and the recipe's name ("" without a recipe).
 
     Raises:
-        SystemExit: bad usage, with status 2.
-        ValueError: the recipe cannot be read, or a value is out of its range.
+        UserError: bad usage.
+        ValueError: the recipe cannot be read, or two options do not go together.
         OSError: there is no such recipe.
     """
     words, recipe, name = _read_command_line(args)
@@ -77,7 +74,7 @@ def parse_arguments(*dataclass_types: Any, args: list[str] | None = None) -> tup
     *parsed, unknown = results
     if unknown:
         names = [field.name for group in dataclass_types for field in fields(group)]
-        parser.error(f"unexpected: {unknown[0]}{_nearest(unknown[0].lstrip('-').split('=')[0], names, '--')}")
+        parser.error(f"unexpected: {unknown[0]}{_nearest(unknown[0].lstrip('-').split('=')[0], names)}")
     for group in parsed:
         for key, mapping in recipe.items():
             if isinstance(mapping, dict) and isinstance(pairs := getattr(group, key, None), str):
@@ -105,8 +102,8 @@ def start_training_command(
         The model's, the data's and the training's arguments; the fields that they set; the recipe's name.
 
     Raises:
-        SystemExit, ValueError, OSError: see `parse_arguments` and `read_model_fields`.
-        ValueError: an unsupported option is given, or see `check_training_arguments` and `share_global_batch`.
+        ValueError, OSError: an unsupported option is given, or see `parse_arguments`, `check_training_arguments`,
+            `share_global_batch` and `read_model_fields`.
     """
     (model_args, data_args, training_args), recipe = parse_arguments(
         ModelArguments, data_class, training_class, args=args
@@ -122,9 +119,9 @@ def start_training_command(
     return model_args, data_args, training_args, read_model_fields(model_args, config_class), recipe
 
 
-def _nearest(name: str, names: Iterable[str], prefix: str = "") -> str:
+def _nearest(name: str, names: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.75)
-    return f". Did you mean {prefix}{close[0]}?" if close else ""
+    return f". Did you mean `{close[0]}`?" if close else ""
 
 
 def read_model_fields(model_args: ModelArguments, config_class: type[PreTrainedConfig]) -> dict[str, Any]:

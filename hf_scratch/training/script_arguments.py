@@ -35,15 +35,7 @@ def check_not_both(arguments: Any, name: str, *others: str) -> None:
 
 
 def check_masking_and_answers(arguments: Any, *not_of_encoders: str) -> None:
-    """Check the options of masked language modelling and of questions with answers.
-
-    Args:
-        arguments: have `mlm_probability`, `prompt_column` and `answer_after`.
-        not_of_encoders: further options that an encoder does not take.
-
-    Raises:
-        ValueError: two options do not go together.
-    """
+    """Check the options of masked language modelling and of questions with answers, as `check_not_both`."""
     check_not_both(arguments, "mlm_probability", "prompt_column", "answer_after", *not_of_encoders)
     check_not_both(arguments, "answer_after", "prompt_column")
 

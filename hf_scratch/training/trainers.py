@@ -51,14 +51,14 @@ class TranslationTrainer(ScratchTrainerMixin, Seq2SeqTrainer):
     Args:
         r_drop_alpha, teacher_models, distillation_alpha, ema_decay: as for LanguageModelTrainer.
         max_tokens_per_update: at most this many tokens in an update, of all processes together, counted on the pairs'
-            longer side with padding. It replaces `per_device_train_batch_size`, and needs a column "length" in the
-            training set. The steps of gradient accumulation follow from `max_tokens_per_batch`, if that is given;
-            otherwise there is one.
+            longer side with padding. It replaces `per_device_train_batch_size` and `train_sampling_strategy`, and
+            needs a column "length" in the training set. The steps of gradient accumulation follow from
+            `max_tokens_per_batch`, if that is given; otherwise there is one.
         max_tokens_per_batch: at most this many tokens in a batch on one device, for its memory. Without
             `max_tokens_per_update`, an update has as many for each process and step of gradient accumulation.
 
     Raises:
-        ValueError: a budget is less than the longest row, or beside an option that it would overrule.
+        ValueError: a budget is less than the longest row.
     """
 
     def __init__(
@@ -80,14 +80,7 @@ class TranslationTrainer(ScratchTrainerMixin, Seq2SeqTrainer):
 
     def _make_budget_sampler(self) -> TokenBudgetBatchSampler:
         """Make the sampler, and set the steps of gradient accumulation."""
-        args, config, seed = self.args, self.accelerator.dataloader_config, data_seed(self.args)
-        for option, is_given in {
-            f"train_sampling_strategy={args.train_sampling_strategy}": args.train_sampling_strategy != "random",
-            "dataloader_drop_last": args.dataloader_drop_last,
-            "accelerator_config": config.dispatch_batches or config.split_batches,
-        }.items():
-            if is_given:
-                raise ValueError(f"`{option}` does not go together with a budget of tokens. Leave one of them out.")
+        args, seed = self.args, data_seed(self.args)
         tokens, limit, lengths = self.max_tokens_per_update, self.max_tokens_per_batch, self.row_lengths()
         if tokens is None:
             parts = args.world_size * args.gradient_accumulation_steps
