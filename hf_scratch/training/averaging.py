@@ -38,32 +38,23 @@ def average_checkpoints(
 
     Raises:
         FileNotFoundError: a folder holds neither (but an adapter, or weights in several files).
-        KeyError: a folder lacks a weight of the first one.
+        ValueError: two folders hold weights of different names.
     """
     totals: dict[str, torch.Tensor] = {}
     for folder in folders:
         state = read_shards(folder, like) if has_shards(folder) else load_file(Path(folder, "model.safetensors"))
-        # summed in float64, so that the mean of equal checkpoints equals them bit for bit
-        totals = {name: totals[name] + state[name].double() for name in totals} or {
-            name: tensor.double() for name, tensor in state.items()
-        }
+        if totals and totals.keys() != state.keys():
+            raise ValueError(f"{folder} and {folders[0]} do not hold the same weights.")
+        for name, tensor in state.items():
+            # summed in float64, so that the mean of equal checkpoints equals them bit for bit
+            totals[name] = totals.get(name, 0) + tensor.double()
     return {name: (total / len(folders)).to(state[name].dtype) for name, total in totals.items()}
 
 
 def check_averages(
     args: TrainingArguments, average_checkpoints: int, ema_decay: float | None, splits: Collection[str]
 ) -> None:
-    """Check that averages can be made and chosen: with fewer checkpoints or no validation data, they would not be.
-
-    Args:
-        args: the training arguments.
-        average_checkpoints: how many of the last checkpoints are to be averaged.
-        ema_decay: of the moving average, or None.
-        splits: the names of the data's splits.
-
-    Raises:
-        ValueError: fewer checkpoints are kept, or there is no validation data.
-    """
+    """Raise ValueError if averages are wanted, but fewer checkpoints are kept or there is no validation data."""
     kept = 0 if args.save_strategy == "no" else args.save_total_limit or average_checkpoints
     if kept < average_checkpoints:
         raise ValueError(

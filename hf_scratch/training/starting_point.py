@@ -27,12 +27,7 @@ def choose_model(
     `config_overrides` may choose another dtype.
 
     Args:
-        model_class: the class of a new model.
-        auto_class: the Auto class that loads one.
-        model_args: the script's arguments.
-        config_overrides: fields of the config that the user has set.
-        tokenizer: what the model is trained with.
-        fields: other fields of a new model's config.
+        auto_class: the Auto class that loads a model. The other arguments are those of `make_model`.
 
     Raises:
         UserError: see `load_checkpoint`.
