@@ -19,7 +19,7 @@ a space at the start of a later line is lost; `decode` of the whole output keeps
 
 from collections import Counter
 from collections.abc import Iterable
-from itertools import chain, islice
+from itertools import islice
 from typing import Any
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
@@ -50,44 +50,34 @@ def train_tokenizer(
         texts: strings; for "joint", those of both languages.
         kind: "char", "bpe", "joint", "separate" or "word".
         vocab_size: tokens at most in each vocabulary, special tokens included; "char" and "word" keep the most
-            frequent.
+            frequent, and byte-level BPE has at least 259.
         model_max_length: the model's longest input in tokens, saved with the tokenizer.
         add_eos: whether a text is encoded as `text </s>`, for an encoder-decoder, or as `<s> text`, the prompt of a
             language model. Default: True for "joint" and with `target_texts`.
         padding_side: "right" or "left". Default: "right" with `add_eos`, else "left", which generation needs.
         show_progress: whether to show the library's progress bars.
         target_texts: strings of the target language. "separate" needs them; with "word" they make a second vocabulary.
-        min_frequency: "word" knows only words that occur at least this often.
+        min_frequency: "word" knows only words that occur at least this often; the other kinds do not read it.
 
     Returns:
         The tokenizer; a `SourceTargetTokenizer` with `target_texts`.
 
     Raises:
-        ValueError: the kind is unknown, there is no text, `vocab_size` is too small for the alphabet, or the kind does
-            not take `target_texts` or `min_frequency`.
+        ValueError: the kind is unknown, or needs `target_texts` or does not take them.
     """
     if kind not in KINDS:
         raise ValueError(f"`kind` must be one of {', '.join(KINDS)}; got {kind!r}.")
-    if kind == "separate" and target_texts is None:
-        raise ValueError("A 'separate' tokenizer needs `target_texts`: it is for translation.")
-    if kind not in ("separate", "word") and target_texts is not None:
-        raise ValueError(f"A {kind!r} tokenizer has one vocabulary: `target_texts` must be None.")
-    if kind != "word" and min_frequency != 1:
-        raise ValueError(f"`min_frequency` is for 'word' tokenizers; this is {kind!r}.")
+    if (kind == "separate" and target_texts is None) or (
+        kind not in ("separate", "word") and target_texts is not None
+    ):
+        raise ValueError(
+            f"`target_texts` are for the kinds 'separate', which needs them, and 'word'; this is {kind!r}."
+        )
     if add_eos is None:
         add_eos = kind == "joint" or target_texts is not None
     specials = [PAD, BOS, EOS] + ([UNK] if kind in WITH_UNKNOWN else [])
-    # byte-level BPE needs a token for each of the 256 bytes
-    smallest = len(specials) + (1 if kind in WITH_UNKNOWN else 256)
-    if vocab_size < smallest:
-        raise ValueError(f"`vocab_size` is {vocab_size}; a {kind!r} tokenizer needs at least {smallest}.")
 
-    def train(texts: Iterable[str], name: str) -> Tokenizer:
-        texts = iter(texts)
-        first = next((text for text in texts if text), None)
-        if first is None:
-            raise ValueError(f"There is no text to train a tokenizer on: `{name}` is empty.")
-        texts = chain([first], texts)  # all are never in memory at once
+    def train(texts: Iterable[str]) -> Tokenizer:
         if kind == "char":
             tokenizer = _char_tokenizer(texts, vocab_size, specials)
         elif kind == "word":
@@ -102,7 +92,7 @@ def train_tokenizer(
         return tokenizer
 
     options: dict[str, Any] = {
-        "tokenizer_object": train(texts, "texts"),
+        "tokenizer_object": train(texts),
         "pad_token": PAD,
         "bos_token": BOS,
         "eos_token": EOS,
@@ -113,7 +103,7 @@ def train_tokenizer(
     }
     if target_texts is None:
         return PreTrainedTokenizerFast(**options)
-    return SourceTargetTokenizer(target_tokenizer_object=train(target_texts, "target_texts"), **options)
+    return SourceTargetTokenizer(target_tokenizer_object=train(target_texts), **options)
 
 
 def target_size(tokenizer: PreTrainedTokenizerBase) -> int:

@@ -18,9 +18,8 @@ from datasets import Dataset
 from transformers import AutoModelForSeq2SeqLM
 
 import hf_scratch  # noqa: F401  registers the models
-from hf_scratch.data.files import check_new_folder, save_splits
-from hf_scratch.data.loading import load_splits
 from hf_scratch.data.pairs import check_lengths, count_tokens, take_pairs
+from hf_scratch.data.splits import check_new_folder, load_splits, save_splits
 from hf_scratch.errors import UserError, command, preparation
 from hf_scratch.evaluation.translation import translate
 from hf_scratch.loading import check_fits, load_checkpoint, load_tokenizer

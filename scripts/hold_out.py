@@ -13,8 +13,7 @@ neither the order of the rows nor other rows matter.
 import hashlib
 from dataclasses import dataclass, field
 
-from hf_scratch.data.files import check_new_folder, save_splits
-from hf_scratch.data.loading import load_splits
+from hf_scratch.data.splits import check_new_folder, load_splits, save_splits
 from hf_scratch.errors import UserError, command, preparation
 from hf_scratch.training.parsing import parse_arguments
 

@@ -13,27 +13,17 @@ train_language_model.py does not have. What does not concern the data is ignored
 
 import os
 from dataclasses import fields
-from pathlib import Path
 
 from transformers import Seq2SeqTrainingArguments, TrainingArguments
 
 from hf_scratch.data.columns import count_ids
-from hf_scratch.errors import UserError, command, preparation
+from hf_scratch.errors import command, preparation
 from hf_scratch.folders import require_output_dir
 from hf_scratch.training.checkpoints import check_output_dir
 from hf_scratch.training.parsing import given_arguments, parse_arguments
 from hf_scratch.training.preparation import PairPreparation, TextPreparation
 from hf_scratch.training.script_arguments import LanguageModelArguments, ModelArguments, TranslationArguments
 from hf_scratch.training.training_arguments import check_validation_data, prepare_arguments
-
-
-def make_way(folder: Path) -> None:
-    """Remove an empty folder: a complete one takes its place."""
-    if hidden := sorted(path.name for path in folder.iterdir()):
-        raise UserError(f"`output_dir` ({folder}) is not empty: it has {hidden[0]}. Choose a new folder.")
-    if folder.is_symlink() or folder.resolve() in (Path.cwd(), *Path.cwd().parents) or folder.is_mount():
-        raise UserError(f"`output_dir` ({folder}) cannot be replaced by a complete folder. Choose a new one.")
-    folder.rmdir()
 
 
 @command
@@ -51,7 +41,7 @@ def main():
     output_dir = require_output_dir(args)
     check_output_dir(output_dir)
     if os.path.isdir(output_dir):
-        make_way(Path(output_dir))
+        os.rmdir(output_dir)  # empty: a complete folder takes its place
     data = (PairPreparation if is_translation else TextPreparation)(model_args, data_args)
     data.run(lambda splits: check_validation_data(args, splits), output_dir)
     for name, rows in data.rows.items():

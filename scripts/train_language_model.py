@@ -13,8 +13,8 @@ from functools import partial
 from transformers import AutoModelForCausalLM, GenerationConfig, TrainingArguments
 
 from hf_scratch import ScratchGPTConfig, ScratchGPTForCausalLM
-from hf_scratch.data.loading import describe_split
 from hf_scratch.data.masking import MaskingCollator
+from hf_scratch.data.splits import describe_split
 from hf_scratch.data.texts import PackedTextsCollator
 from hf_scratch.errors import command, preparation
 from hf_scratch.evaluation.language_modeling import (

@@ -14,8 +14,8 @@ from transformers import AutoModelForSeq2SeqLM, DataCollatorForSeq2Seq, Generati
 
 from hf_scratch import ScratchTransformerConfig, ScratchTransformerForConditionalGeneration
 from hf_scratch.data.columns import read_numbers
-from hf_scratch.data.loading import describe_split
 from hf_scratch.data.pairs import PairsWithBPEDropout, check_lengths, count_cut, count_tokens
+from hf_scratch.data.splits import describe_split
 from hf_scratch.errors import command, preparation
 from hf_scratch.evaluation.metrics import Rouge, SacreBleu, compute_metric
 from hf_scratch.evaluation.processes import load_on_each_process

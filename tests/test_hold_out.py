@@ -2,11 +2,8 @@
 """A part of the training data that is held out by a hash of its texts."""
 
 import json
-import subprocess
-import sys
 
 import pytest
-from conftest import ROOT
 
 ROWS = [{"en": f"sentence {i % 150}", "de": f"Satz {i}"} for i in range(200)]  # 50 sources occur twice
 
@@ -50,27 +47,22 @@ def test_pairs_in_one_column_are_held_out_by_a_language(run_here, tmp_path):
     assert read(outs[0] / "test.jsonl") == [row["translation"] for row in read(outs[1] / "test.jsonl")]
 
 
-def test_dates_stay_dates(tmp_path):
+def test_dates_stay_dates(run_here, tmp_path):
     data = write(tmp_path / "data", [{**row, "when": "2024-01-01T00:00:00"} for row in ROWS])
     for name in ("validation", "test"):
         (data / f"{name}.jsonl").unlink()
-    command = [sys.executable, ROOT / "scripts" / "hold_out.py", "--dataset_name", data, "--column", "en"]
-    subprocess.run([*command, "--output_dir", tmp_path / "out"], check=True)
+    run_here("hold_out", "--dataset_name", data, "--column", "en", "--output_dir", tmp_path / "out")
     assert {row["when"][:19] for row in read(tmp_path / "out" / "train.jsonl")} == {"2024-01-01T00:00:00"}
 
 
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--column", "fr"], "`column` is 'fr', but the columns are en, de."),
-        (["--column", "en", "--share", 1], "`share` must be above 0 and below 1, got 1.0."),
-        (["--column", "en", "--share", 1e-9], "one of the two parts would be empty"),
-        (["--column", "en", "--output_dir", "."], "`output_dir` (.) exists. Choose a new folder."),
-        (["--column", "en", "--output_dir", ""], "`output_dir` () exists. Choose a new folder."),
-        (
-            ["--column", "en", "--output_dir", "{data}/part"],
-            "whose data its files would join. Choose a folder outside.",
-        ),
+        (["--column", "fr"], "`column` is 'fr'"),
+        (["--column", "en", "--share", 1], "`share`"),
+        (["--column", "en", "--share", 1e-9], "would be empty"),
+        (["--column", "en", "--output_dir", "."], "`output_dir` (.) exists"),
+        (["--column", "en", "--output_dir", "{data}/part"], "Choose a folder outside."),
     ],
 )
 def test_bad_input_is_named_and_leaves_nothing(run_here, tmp_path, flags, message):

@@ -12,8 +12,8 @@ from datasets import Dataset, Value
 from test_data import rewrite
 from test_scripts import STORIES, run, write
 
+from hf_scratch.data.cache import hash_tokenizer, is_prepared, make_once
 from hf_scratch.data.columns import id_type, sample_rows
-from hf_scratch.data.preparation import hash_tokenizer, is_prepared, make_once
 from hf_scratch.errors import UserError
 from hf_scratch.loading import load_tokenizer
 from hf_scratch.tokenization import train_tokenizer
@@ -79,21 +79,33 @@ def test_a_resumed_run_finds_the_rows_by_its_tokenizers_content(tmp_path, no_rea
     assert prepare(tmp_path, checkpoint=str(tmp_path / "checkpoint-1"), train_file=train).rows["train"][:]
 
 
-@pytest.mark.parametrize("change", ["file", "option", "limit", "tokenizer"])
-def test_other_data_or_options_are_prepared_anew(tmp_path, change):
+@pytest.mark.parametrize("change", ["option", "limit", "tokenizer"])
+def test_other_options_are_prepared_anew_or_refused(tmp_path, change):
     train = write(tmp_path / "train.jsonl", STORIES)
+    train_tokenizer(["abc"], "char", 40).save_pretrained(tmp_path / "chars")
+    options = {"option": {"block_size": 8}, "limit": {"max_train_samples": 1}}
+    options = options.get(change, {"tokenizer_name": str(tmp_path / "chars")})
     first = prepare(tmp_path, train_file=train)
-    options = {}
-    if change == "file":
-        write(tmp_path / "train.jsonl", [{"text": "other"}])
-    elif change == "option":
-        options["block_size"] = 8
-    elif change == "limit":
-        options["max_train_samples"] = 1
-    else:
-        train_tokenizer(["abc"], "char", 40).save_pretrained(tmp_path / "chars")
-        options["tokenizer_name"] = str(tmp_path / "chars")
     assert prepare(tmp_path, train_file=train, **options).rows["train"][:] != first.rows["train"][:]
+    prepare(tmp_path, str(tmp_path / "prepared"), train_file=train)
+    with pytest.raises(UserError, match="were prepared with `"):
+        prepare(tmp_path, dataset_name=str(tmp_path / "prepared"), **options)
+
+
+def test_a_folder_of_prepared_data_is_used_as_it_is(tmp_path, no_reading):
+    train, folder = write(tmp_path / "train.jsonl", STORIES), tmp_path / "prepared"
+    made = prepare(tmp_path, str(folder), train_file=train, test_file=train)
+    assert is_prepared(str(folder))
+    no_reading()
+    data = prepare(tmp_path, dataset_name=str(folder))
+    assert data.rows["train"][:] == made.rows["train"][:]
+    assert data.texts["test"]["text"][:] == [row["text"] for row in STORIES]
+    with pytest.raises(UserError, match="were prepared with `train_file` None, and this run has"):
+        prepare(tmp_path, dataset_name=str(folder), train_file=train)
+    (rows,) = (folder / "rows" / "train").glob("*.arrow")
+    rows.write_bytes(rows.read_bytes()[:-1] + b"?")
+    with pytest.raises(UserError, match=r"is not what was saved.* prepare the data again"):
+        prepare(tmp_path, dataset_name=str(folder))
 
 
 def test_token_ids_take_two_bytes(tmp_path):
@@ -143,69 +155,6 @@ def test_half_a_preparation_is_never_used(tmp_path):
     assert [path.name for path in folder.iterdir()] == ["whole"]
 
 
-def test_a_folder_of_prepared_data_is_used_as_it_is(tmp_path, no_reading):
-    train, folder = write(tmp_path / "train.jsonl", STORIES), tmp_path / "prepared"
-    made = prepare(tmp_path, str(folder), train_file=train, test_file=train)
-    assert is_prepared(str(folder))
-    no_reading()
-    data = prepare(tmp_path, dataset_name=str(folder))
-    assert data.rows["train"][:] == made.rows["train"][:]
-    assert data.texts["test"]["text"][:] == [row["text"] for row in STORIES]
-    with pytest.raises(UserError, match="were prepared with `block_size` 16, and this run has 8"):
-        prepare(tmp_path, dataset_name=str(folder), block_size=8)
-    with pytest.raises(UserError, match="were prepared with `max_train_samples` None, and this run has 1"):
-        prepare(tmp_path, dataset_name=str(folder), max_train_samples=1)
-    train_tokenizer(["abc"], "char", 40).save_pretrained(tmp_path / "chars")
-    with pytest.raises(UserError, match="were prepared with another tokenizer"):
-        prepare(tmp_path, dataset_name=str(folder), tokenizer_name=str(tmp_path / "chars"))
-    (rows,) = (folder / "rows" / "train").glob("*.arrow")
-    rows.write_bytes(rows.read_bytes()[:-1] + b"?")
-    with pytest.raises(UserError, match=r"is not what was saved.* prepare the data again"):
-        prepare(tmp_path, dataset_name=str(folder))
-
-
-@pytest.mark.parametrize("option", ["train_file", "validation_file", "test_file", "dataset_config_name"])
-def test_no_other_data_are_read_beside_prepared_data(tmp_path, option):
-    train = write(tmp_path / "train.jsonl", STORIES)
-    prepare(tmp_path, str(tmp_path / "prepared"), train_file=train)
-    with pytest.raises(UserError, match=f"has prepared data, beside which `{option}` .* would not be read"):
-        prepare(tmp_path, dataset_name=str(tmp_path / "prepared"), **{option: train})
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"block_size": 32}, "`output_dir` .* were prepared with `block_size` 16, and this run has 32"),
-        ({"train_file": "other.jsonl"}, "`output_dir` .* holds other data than these"),
-    ],
-)
-def test_two_preparations_for_one_folder_are_not_taken_for_each_other(tmp_path, change, message):
-    train = write(tmp_path / "train.jsonl", STORIES)
-    write(tmp_path / "other.jsonl", STORIES[:1] * len(STORIES))
-    folder = str(tmp_path / "prepared")
-    tokenizer = prepare(tmp_path, folder, train_file=train).tokenizer
-    tokenizer.save_pretrained(tmp_path / "tokenizer")
-    prepare(tmp_path, folder, train_file=train, tokenizer_name=str(tmp_path / "tokenizer"))  # the same: as it is
-    change = {name: tmp_path / x if name == "train_file" else x for name, x in change.items()}
-    with pytest.raises(UserError, match=message):
-        prepare(tmp_path, folder, tokenizer_name=str(tmp_path / "tokenizer"), **{"train_file": train, **change})
-
-
-@pytest.mark.parametrize("part", ["rows", "tokenizer"])
-@pytest.mark.parametrize("damage", ["no manifest", "another file"])
-def test_a_damaged_cache_is_named_with_the_mend(tmp_path, part, damage):
-    train = write(tmp_path / "train.jsonl", STORIES)
-    prepare(tmp_path, train_file=train)
-    (folder,) = (path for path in (tmp_path / "cache" / "hf_scratch").glob(f"{part}-*") if path.is_dir())
-    if damage == "no manifest":
-        (folder / "manifest.json").unlink()
-    else:
-        path = next(path for path in folder.rglob("tokenizer.json"))
-        path.write_text(path.read_text(encoding="utf-8").replace('"dropout"', '"dropout" '), encoding="utf-8")
-    with pytest.raises(UserError, match=rf"Remove the folder {folder}, and prepare the data again"):
-        prepare(tmp_path, train_file=train)
-
-
 def test_prepared_pairs_need_their_texts_for_bpe_dropout(tmp_path):
     train = str(write(tmp_path / "train.jsonl", PAIRS))
 
@@ -250,36 +199,16 @@ def test_a_recipe_of_the_package_is_prepared_by_its_name(run_here, tmp_path, rec
     assert is_prepared(str(tmp_path / "prepared"))
 
 
-def test_a_recipe_that_cannot_be_read_is_named(run_here, tmp_path):
-    (tmp_path / "list.yaml").write_text("- 1", encoding="utf-8")
-    refused = run_here("prepare_data", tmp_path / "list.yaml", "--output_dir", tmp_path / "prepared", check=False)
-    assert refused.returncode == 2
-    assert "list.yaml' must be a mapping" in refused.stderr
-
-
 def test_the_commands_prepare_and_train(tmp_path):
     train = write(tmp_path / "train.jsonl", STORIES * 3)
     options = ["--vocab_size", 300, "--block_size", 16, "--config_overrides", "hidden_size=8,num_attention_heads=2"]
     folder = tmp_path / "prepared"
+    folder.mkdir()
     printed = run("prepare_data.py", "--train_file", train, "--output_dir", folder, *options).stdout
     assert f"Train with `--dataset_name {folder}`" in printed
     refused = run("prepare_data.py", "--train_file", train, "--output_dir", folder, *options, check=False)
     assert refused.returncode == 2
     assert "is not empty" in refused.stderr
-    (tmp_path / "hidden").mkdir()
-    (tmp_path / "hidden" / ".keep").touch()
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "link").symlink_to(tmp_path / "empty")
-    for place, message in (
-        ("hidden", "not empty: it has .keep"),
-        ("link", "cannot be replaced"),
-        (".", "replaced"),
-    ):
-        place = place if place == "." else tmp_path / place
-        with chdir(tmp_path / "empty"):
-            refused = run("prepare_data.py", "--train_file", train, "--output_dir", place, *options, check=False)
-        assert refused.returncode == 2
-        assert message in refused.stderr
     train_options = ["--output_dir", tmp_path / "run", "--max_steps", 2, "--save_strategy", "no", "--use_cpu", "true"]
     run("train_language_model.py", "--dataset_name", folder, *options, *train_options)
     assert (tmp_path / "run" / "model.safetensors").is_file()

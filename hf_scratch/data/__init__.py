@@ -2,10 +2,10 @@
 """Data sets: load them, take their columns, tokenise their rows, and order them into batches."""
 
 from .embedded import EMBEDDED, EmbeddedSet, make_multiplication, make_numbers, make_stories
-from .loading import load_splits
 from .masking import MaskingCollator, split_texts
 from .pairs import PairsWithBPEDropout, take_pairs, tokenize_pairs
 from .sampling import RowBatchSampler, TokenBudgetBatchSampler
+from .splits import load_splits
 from .texts import PackedTextsCollator, pack_texts, take_texts
 
 __all__ = [

@@ -1,41 +1,20 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Checks of a dataset's columns, made before the rows are tokenised."""
+"""Columns of text: check them before they are tokenised, make rows of token ids of them, and read numbers back."""
 
 import math
 import os
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from datasets import Dataset, Value
+from datasets import Dataset, Features, Value
 
 ROWS_AT_ONCE = 10_000  # of a column that is checked or counted
 ROWS_PER_PROCESS = 10_000  # fewer are not worth another process
-
-
-def is_date(feature: Any) -> bool:
-    """Whether the JSON reader has made dates or times of a column's texts.
-
-    Args:
-        feature: the column's entry in `Dataset.features`.
-    """
-    return getattr(feature, "dtype", "").startswith(("timestamp", "date", "time"))
-
-
-def refuse_dates(column: str, name: str) -> ValueError:
-    """The error for a column of dates: the JSON reader converts a column if every text in it is a date.
-
-    Args:
-        column: the column's name.
-        name: what to call the data.
-    """
-    return ValueError(
-        f"The column {column!r} of {name} was read as timestamps, because every text in it is a date, and the texts "
-        "themselves are lost. Give the data as CSV files, in a folder named by `dataset_name`."
-    )
+TEXTS_AT_ONCE = 1000  # that an encoder gets
 
 
 def check_texts(rows: Dataset, column: str, name: str) -> None:
@@ -47,87 +26,70 @@ def check_texts(rows: Dataset, column: str, name: str) -> None:
         name: what the error calls the rows.
 
     Raises:
-        ValueError: a row has no text or something else there, or bytes that are not UTF-8; or all rows have dates.
+        ValueError: a row has no text or something else there, or bytes that are not UTF-8.
     """
-    if is_date(rows.features[column]):
-        raise refuse_dates(column, name)
-    if getattr(rows.features[column], "dtype", None) not in ("string", "large_string"):
-        check_text_values(rows[column], column, name)
-        return
-    blank = [np.empty(0, dtype=np.int64)]
+    if getattr(rows.features[column], "dtype", None) not in ("string", "large_string", "null"):
+        for row, value in enumerate(rows[column]):
+            if not isinstance(value, str | None):
+                raise ValueError(
+                    f"{name}: row {row}, counted from 0, has no text, but {value!r:.60}, in column {column!r}."
+                )
+    blank = []
     for i, table in enumerate(rows.select_columns([column]).with_format("arrow").iter(ROWS_AT_ONCE)):
+        texts = table[column].cast("string")
         try:
-            table[column].validate(full=True)
+            texts.validate(full=True)
         except pa.ArrowInvalid as error:
-            row = i * ROWS_AT_ONCE + next(j for j, text in enumerate(table[column]) if not _is_utf8(text))
             raise ValueError(
-                f"{name}: row {row}, counted from 0, is not UTF-8 text, in column {column!r}. Save the data as UTF-8."
+                f"{name}: a row from {i * ROWS_AT_ONCE} on, counted from 0, is not UTF-8 text, in column {column!r}. "
+                "Save the data as UTF-8."
             ) from error
-        trimmed = pc.call_function("utf8_trim_whitespace", [table[column].fill_null("")])
+        trimmed = pc.call_function("utf8_trim_whitespace", [texts.fill_null("")])
         lengths = pc.call_function("binary_length", [trimmed]).to_numpy()
-        blank.append(np.flatnonzero(lengths == 0) + i * ROWS_AT_ONCE)
-    refuse_blank(np.concatenate(blank).tolist(), len(rows), column, name)
-
-
-def _is_utf8(text: pa.Scalar) -> bool:
-    try:
-        text.as_py()
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-def check_text_values(values: Sequence, column: str, name: str) -> None:
-    """Check that each value is a string with more than white space in it.
-
-    Args:
-        values: a column's values.
-        column: the column's name.
-        name: what the error calls the rows.
-
-    Raises:
-        ValueError: naming the first row that is not text, or the rows without text.
-    """
-    other = next(((i, value) for i, value in enumerate(values) if not isinstance(value, str | None)), None)
-    if other is not None:
-        row, value = other
-        raise ValueError(
-            f"{name}: row {row}, counted from 0, has no text, but {type(value).__name__} ({str(value)[:40]}), in "
-            f"column {column!r}. Put it in quotes, or remove the row."
-        )
-    blank = [i for i, value in enumerate(values) if value is None or not value.strip()]
-    refuse_blank(blank, len(values), column, name)
-
-
-def refuse_blank(blank: Sequence[int], count: int, column: str, name: str) -> None:
-    """Raise ValueError if there are rows without text.
-
-    Args:
-        blank: their indices.
-        count: how many rows there are in all.
-        column: the column's name.
-        name: what the error calls the rows.
-    """
+        blank += (np.flatnonzero(lengths == 0) + i * ROWS_AT_ONCE).tolist()
     if blank:
-        rows = ", ".join(str(i) for i in blank[:5]) + (", ..." if len(blank) > 5 else "")
+        first = ", ".join(map(str, blank[:5])) + (", ..." if len(blank) > 5 else "")
         raise ValueError(
-            f"{name} has {len(blank)} of {count} rows with no text in column {column!r} (rows {rows}, counted "
+            f"{name} has {len(blank)} of {len(rows)} rows with no text in column {column!r} (rows {first}, counted "
             "from 0). Remove or fill them."
         )
 
 
-def count_processes(num_proc: int | None, rows: int) -> int | None:
-    """The `num_proc` for `Dataset.map`: at most one process per core and per row.
+class Encoder(Protocol):
+    """Makes rows of token ids of a batch of texts; `features` are those of its rows."""
+
+    features: Features
+
+    def __call__(self, batch: dict) -> pa.Table: ...
+
+
+def encode_rows(
+    texts: Dataset, encode: Encoder, name: str, num_proc: int | None = None, cache_file_name: str | None = None
+) -> Dataset:
+    """Make rows of token ids of texts, of 1,000 texts at a time.
 
     Args:
-        num_proc: the processes asked for. Default: all cores, but one process for every `ROWS_PER_PROCESS` rows.
-        rows: how many rows, or groups of rows, there are to share.
-
-    Returns:
-        None in place of 1, so that `map` starts no process.
+        texts: the texts.
+        encode: makes the rows.
+        name: what the progress bar calls the texts.
+        num_proc: processes; the result does not depend on them. Default: all cores, but one process for every
+            `ROWS_PER_PROCESS` texts.
+        cache_file_name: the file for the rows. Default: one in the cache of datasets.
     """
-    processes = min(num_proc or math.ceil(rows / ROWS_PER_PROCESS), rows, os.cpu_count() or 1)
-    return processes if processes > 1 else None
+    options = {"batched": True, "features": encode.features, "cache_file_name": cache_file_name}
+    options["desc"] = f"{name}: tokenising"
+    processes = min(num_proc or math.ceil(len(texts) / ROWS_PER_PROCESS), os.cpu_count() or 1)
+    if processes <= 1:
+        return texts.map(encode, batch_size=TEXTS_AT_ONCE, remove_columns=texts.column_names, **options)
+    # `map` would give each process an equal share of the texts, which is no multiple of 1,000: share the thousands.
+    begins = Dataset.from_dict({"begin": range(0, len(texts), TEXTS_AT_ONCE)})
+    return begins.map(
+        lambda batch: encode(texts[batch["begin"][0] : batch["begin"][0] + TEXTS_AT_ONCE]),
+        batch_size=1,
+        remove_columns=["begin"],
+        num_proc=min(processes, len(begins)),
+        **options,
+    )
 
 
 def read_numbers(rows: Dataset, column: str) -> np.ndarray:
@@ -147,8 +109,13 @@ def count_ids(rows: Dataset) -> int:
 def iterate_texts(rows: Dataset, *columns: str) -> Iterator[str]:
     """Yield the texts of a column, and then of the next one, without holding all of them in memory."""
     for column in columns:
-        for batch in rows.select_columns([column]).iter(ROWS_PER_PROCESS):
+        for batch in rows.select_columns([column]).iter(ROWS_AT_ONCE):
             yield from batch[column]
+
+
+def count_bytes(table: pa.Table, columns: Sequence[str]) -> int:
+    """Count the bytes of the texts in some columns."""
+    return sum(pc.call_function("binary_length", [table[c]]).to_numpy().sum(dtype=np.int64) for c in columns)
 
 
 def sample_rows(rows: Dataset, columns: Sequence[str], megabytes: float) -> Dataset:
@@ -159,10 +126,8 @@ def sample_rows(rows: Dataset, columns: Sequence[str], megabytes: float) -> Data
         columns: the columns whose texts count.
         megabytes: of 1,000,000 bytes.
     """
-    total = 0
-    for table in rows.select_columns(list(columns)).with_format("arrow").iter(ROWS_AT_ONCE):
-        total += sum(pc.call_function("binary_length", [table[c]]).to_numpy().sum(dtype=np.int64) for c in columns)
-    step = total / (megabytes * 1e6)
+    tables = rows.select_columns(list(columns)).with_format("arrow").iter(ROWS_AT_ONCE)
+    step = sum(count_bytes(table, columns) for table in tables) / (megabytes * 1e6)
     if step <= 1:
         return rows
     return rows.select(np.unique((np.arange(int(len(rows) / step) or 1) * step).astype(np.int64)))

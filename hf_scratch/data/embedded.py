@@ -112,19 +112,12 @@ def make_multiplication(
         rows = [(f"{a:0{digits}}{b:0{digits}}", f"{a * b:0{2 * digits}}"[::-1]) for a, b in products]
         return Dataset.from_list([{"prompt": prompt, "answer": answer} for prompt, answer in rows])
 
-    parts = {"train": groups[2 * held_out :], "validation": groups[:held_out]}
-    parts["test"] = groups[held_out : 2 * held_out]
-    return DatasetDict({name: make_rows(part) for name, part in parts.items()})
+    return _split(groups, held_out, make_rows)
 
 
-def _split(rows: list[dict], held_out: int) -> DatasetDict:
-    return DatasetDict(
-        {
-            "train": Dataset.from_list(rows[2 * held_out :]),
-            "validation": Dataset.from_list(rows[:held_out]),
-            "test": Dataset.from_list(rows[held_out : 2 * held_out]),
-        }
-    )
+def _split(rows: list, held_out: int, make: Callable[[list], Dataset] = Dataset.from_list) -> DatasetDict:
+    parts = {"train": rows[2 * held_out :], "validation": rows[:held_out], "test": rows[held_out : 2 * held_out]}
+    return DatasetDict({name: make(part) for name, part in parts.items()})
 
 
 @dataclass(frozen=True)
@@ -163,3 +156,22 @@ EMBEDDED = {
 def describe_embedded() -> str:
     """List the embedded sets with their columns: "embedded:numbers (en, de: the number words of ...), ..."."""
     return ", ".join(f"{name} ({', '.join(one.columns)}: {one.description})" for name, one in EMBEDDED.items())
+
+
+def make_embedded(name: str, config_name: str | None = None) -> DatasetDict:
+    """Make an embedded set.
+
+    Args:
+        name: a key of `EMBEDDED`.
+        config_name: one of its `configs`. Default: as its `make` makes it.
+
+    Raises:
+        ValueError: there is no such set, or it has no such configuration.
+    """
+    one = EMBEDDED.get(name)
+    make = None if one is None else one.make if config_name is None else one.configs.get(config_name)
+    if make is None:
+        known = describe_embedded() if one is None else ", ".join(one.configs) or "none"
+        what = f"`dataset_name` {name!r}" if one is None else f"{name!r} with `dataset_config_name` {config_name!r}"
+        raise ValueError(f"There is no {what}; there are: {known}.")
+    return make()

@@ -10,23 +10,12 @@ from datasets import Dataset, Features, List
 from torch.nn.utils.rnn import pad_sequence
 from transformers import DataCollatorForLanguageModeling
 
-from .columns import count_processes, id_type, make_lists
+from .columns import encode_rows, id_type, make_lists
 from .texts import encode_texts, end_id
 
 
 class TextSplitter:
-    """Tokenises a batch of texts into rows: see `split_texts`.
-
-    Args:
-        tokenizer: encodes a text as `<s> text`.
-        block_size: tokens per row at most.
-
-    Attributes:
-        features: of the rows.
-
-    Raises:
-        ValueError: the tokenizer has no token that ends a text.
-    """
+    """Tokenises a batch of texts into rows: see `split_texts`."""
 
     def __init__(self, tokenizer, block_size: int):
         self.tokenizer, self.block_size, self.end_id = tokenizer, block_size, end_id(tokenizer)
@@ -68,16 +57,7 @@ def split_texts(
     Raises:
         ValueError: the tokenizer has no token that ends a text.
     """
-    split = TextSplitter(tokenizer, block_size)
-    return texts.map(
-        split,
-        batched=True,
-        features=split.features,
-        cache_file_name=cache_file_name,
-        remove_columns=texts.column_names,
-        num_proc=count_processes(num_proc, len(texts)),
-        desc=f"{name}: tokenising",
-    )
+    return encode_rows(texts, TextSplitter(tokenizer, block_size), name, num_proc, cache_file_name)
 
 
 class MaskingCollator(DataCollatorForLanguageModeling):

@@ -11,7 +11,7 @@ import pyarrow as pa
 import torch
 from datasets import Dataset, Features, List, Translation, Value
 
-from .columns import check_text_values, check_texts, count_processes, id_type, make_lists, read_numbers
+from .columns import check_texts, encode_rows, id_type, make_lists, read_numbers
 
 logger = logging.getLogger(__name__)
 
@@ -40,11 +40,10 @@ def take_pairs(rows: Dataset, source_lang: str, target_lang: str, name: str = "t
     if nested and isinstance(rows.features["translation"], dict | Translation):
         rows = rows.select_columns(["translation"]).flatten()  # "translation.en"
         rows = rows.rename_columns({column: column.removeprefix("translation.") for column in rows.column_names})
-    elif nested:  # rows of different keys or types
-        for lang in columns:
-            pairs = (pair if isinstance(pair, dict) else {} for pair in rows["translation"])
-            check_text_values([pair.get(lang) for pair in pairs], lang, name)
-        rows = rows.map(lambda row: {lang: row["translation"][lang] for lang in columns}, remove_columns="translation")
+    elif nested:  # rows of different keys
+        rows = rows.map(
+            lambda row: {lang: row["translation"].get(lang) for lang in columns}, remove_columns=rows.column_names
+        )
     for lang in columns:
         check_texts(rows, lang, name)
     if source_lang == target_lang:
@@ -54,41 +53,35 @@ def take_pairs(rows: Dataset, source_lang: str, target_lang: str, name: str = "t
 
 
 class PairEncoder:
-    """Tokenises a batch of pairs: see `tokenize_pairs`.
-
-    Args:
-        tokenizer: appends the end token.
-        max_source_length: tokens of a source at most, the end token included.
-        max_target_length: tokens of a target at most, the end token included.
-
-    Attributes:
-        features: of the rows.
-    """
+    """Tokenises a batch of pairs: see `tokenize_pairs`."""
 
     def __init__(self, tokenizer, max_source_length: int, max_target_length: int):
-        self.tokenizer = tokenizer
-        self.max_source_length, self.max_target_length = max_source_length, max_target_length
+        self.tokenizer, self.limits = tokenizer, (max_source_length, max_target_length)
         self.ids = id_type(tokenizer)
         self.features = Features({"input_ids": List(self.ids), "labels": List(self.ids), "length": Value("int32"),
                                   "source_cut": Value("bool"), "target_cut": Value("bool")})  # fmt: skip
 
     def __call__(self, batch: dict) -> pa.Table:
         """Return the rows of a batch of pairs."""
-        tokenizer, limits = self.tokenizer, (self.max_source_length, self.max_target_length)
-        encoded: dict[str, Any] = _encode_pairs(batch, tokenizer, *limits)
-        sides = zip(encoded["input_ids"], encoded["labels"], strict=True)
-        encoded["length"] = [max(len(source), len(target)) for source, target in sides]
-        for side, column, limit in (("source", "input_ids", limits[0]), ("target", "labels", limits[1])):
+        rows: dict[str, Any] = {}
+        for side, column, limit in zip(("source", "target"), ("input_ids", "labels"), self.limits, strict=True):
+            rows[column] = _encode(batch[side], self.tokenizer, side, limit)
             # A side exactly at the limit may or may not have been cut.
-            full = [i for i, ids in enumerate(encoded[column]) if len(ids) >= limit]
-            texts = [batch[side][i] for i in full]
-            rows = (
-                (tokenizer(texts, verbose=False) if side == "source" else tokenizer(text_target=texts)) if full else {}
-            )
-            cut = {i for i, ids in zip(full, rows.get("input_ids", []), strict=True) if len(ids) > limit}
-            encoded[f"{side}_cut"] = [i in cut for i in range(len(batch[side]))]
-        lists = {column: make_lists(encoded[column], self.ids) for column in ("input_ids", "labels")}
-        return pa.table(encoded | lists, schema=self.features.arrow_schema)
+            full = [i for i, ids in enumerate(rows[column]) if len(ids) >= limit]
+            whole = _encode([batch[side][i] for i in full], self.tokenizer, side) if full else []
+            cut = {i for i, ids in zip(full, whole, strict=True) if len(ids) > limit}
+            rows[f"{side}_cut"] = [i in cut for i in range(len(rows[column]))]
+        sides = zip(rows["input_ids"], rows["labels"], strict=True)
+        rows["length"] = [max(len(source), len(target)) for source, target in sides]
+        lists = {column: make_lists(rows[column], self.ids) for column in ("input_ids", "labels")}
+        return pa.table(rows | lists, schema=self.features.arrow_schema)
+
+
+def _encode(texts: list[str], tokenizer, side: str, limit: int | None = None) -> list[list[int]]:
+    """Return the token ids of texts, cut to a limit. The collator makes the attention mask."""
+    options = {"max_length": limit, "truncation": limit is not None, "verbose": False}
+    encoded = tokenizer(texts, **options) if side == "source" else tokenizer(text_target=texts, **options)
+    return encoded["input_ids"]
 
 
 def tokenize_pairs(
@@ -116,15 +109,7 @@ def tokenize_pairs(
         (tokens of the longer side), and `source_cut` and `target_cut` (whether the side was cut).
     """
     encode = PairEncoder(tokenizer, max_source_length, max_target_length)
-    return pairs.map(
-        encode,
-        batched=True,
-        features=encode.features,
-        cache_file_name=cache_file_name,
-        remove_columns=pairs.column_names,
-        num_proc=count_processes(num_proc, len(pairs)),
-        desc=f"{name}: tokenising",
-    )
+    return encode_rows(pairs, encode, name, num_proc, cache_file_name)
 
 
 def count_cut(encoded: Dataset, name: str, max_source_length: int, max_target_length: int) -> str:
@@ -174,13 +159,6 @@ def count_tokens(texts: Sequence[str], tokenizer) -> list[int]:
     return [len(ids) for ids in tokenizer(list(texts), verbose=False)["input_ids"]]
 
 
-def _encode_pairs(batch: dict, tokenizer, max_source_length: int, max_target_length: int) -> dict:
-    """Return the `input_ids` and `labels` of pairs. The collator makes the attention mask."""
-    sources = tokenizer(batch["source"], max_length=max_source_length, truncation=True)
-    targets = tokenizer(text_target=batch["target"], max_length=max_target_length, truncation=True)
-    return {"input_ids": sources["input_ids"], "labels": targets["input_ids"]}
-
-
 class PairsWithBPEDropout(torch.utils.data.Dataset):
     """Pairs that are tokenised anew each time, with merges left out at random (BPE-dropout, Provilkov et al. 2020).
 
@@ -195,7 +173,7 @@ class PairsWithBPEDropout(torch.utils.data.Dataset):
         max_target_length: tokens of a target at most.
 
     Raises:
-        ValueError: `dropout` is out of its range, or the tokenizer is not BPE.
+        ValueError: the tokenizer is not BPE.
     """
 
     def __init__(
@@ -207,19 +185,14 @@ class PairsWithBPEDropout(torch.utils.data.Dataset):
         max_source_length: int,
         max_target_length: int,
     ):
-        if not 0 < dropout < 1:
-            raise ValueError(f"`bpe_dropout` must be between 0 and 1, got {dropout}.")
-        self.tokenizer = copy.deepcopy(tokenizer)
+        self.pairs, self.encoded, self.tokenizer = pairs, encoded, copy.deepcopy(tokenizer)
+        self.limits = max_source_length, max_target_length
         for backend in (self.tokenizer.backend_tokenizer, getattr(self.tokenizer, "target_tokenizer", None)):
             if backend is None:
                 continue
             if not hasattr(backend.model, "dropout"):
-                raise ValueError(
-                    f"`bpe_dropout` needs a BPE tokenizer, but this one is {type(backend.model).__name__}."
-                )
+                raise ValueError(f"`bpe_dropout` needs a BPE tokenizer, not one of {type(backend.model).__name__}.")
             backend.model.dropout = dropout
-        self.pairs, self.encoded = pairs, encoded
-        self.max_source_length, self.max_target_length = max_source_length, max_target_length
 
     def __len__(self) -> int:
         return len(self.pairs)
@@ -230,6 +203,7 @@ class PairsWithBPEDropout(torch.utils.data.Dataset):
 
     def __getitems__(self, indices: list[int]) -> list[dict]:
         """Several rows at once: torch's loader asks for a batch."""
-        rows = self.pairs[indices]
-        encoded = _encode_pairs(rows, self.tokenizer, self.max_source_length, self.max_target_length)
-        return [{name: column[i] for name, column in encoded.items()} for i in range(len(indices))]
+        pairs, (source_limit, target_limit) = self.pairs[indices], self.limits
+        sources = _encode(pairs["source"], self.tokenizer, "source", source_limit)
+        targets = _encode(pairs["target"], self.tokenizer, "target", target_limit)
+        return [{"input_ids": ids, "labels": labels} for ids, labels in zip(sources, targets, strict=True)]

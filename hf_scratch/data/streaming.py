@@ -13,18 +13,16 @@ from typing import Any, NamedTuple
 import datasets
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import torch
 from datasets import Dataset, DatasetDict, load_dataset
 from datasets.distributed import split_dataset_by_node
 
-from ..errors import UserError, describe
+from ..errors import UserError
 from ..loading import find_folder
-from .files import check_file, load_files, quiet_datasets
-from .loading import load_splits, take_first
-from .preparation import content_cache, list_files
+from .cache import content_cache, list_files
+from .columns import TEXTS_AT_ONCE, count_bytes
 from .sampling import TokenBudgetBatchSampler
-from .texts import TEXTS_AT_ONCE
+from .splits import load_splits, reading, take_first
 
 POSITION = "stream_position"  # the key of a batch's position, beside its tensors
 
@@ -155,19 +153,12 @@ class RowStream(torch.utils.data.IterableDataset):
             rows = split_dataset_by_node(rows, reader, readers)
         tables = rows.with_format("arrow").iter(TEXTS_AT_ONCE)
         while True:
-            try:
-                with quiet_datasets():
-                    table = next(tables, None)
-            except Exception as error:  # of whatever library reads the data
-                what = f"shard {number} of {self.name} cannot be read after text {begin:,}"
-                raise UserError(f"{what}: {describe(error)}") from error
+            with reading(f"{self.name}, shard {number}, from text {begin:,} on"):
+                table = next(tables, None)
+                texts = self.take(Dataset(table), "this part") if table is not None and begin >= text else None
             if table is None:
                 return
-            if begin >= text:
-                try:
-                    texts = self.take(Dataset(table), f"{self.name}, shard {number}, from text {begin:,} on")
-                except ValueError as error:  # it names the shard
-                    raise UserError(describe(error)) from error
+            if texts is not None:
                 yield begin, texts
             begin += len(table)
 
@@ -177,8 +168,7 @@ class RowStream(torch.utils.data.IterableDataset):
         ordered = RowStream(self.texts, self.take, self.encode, 0, self.name)
         for _, texts in (batch for shard in range(self.num_shards) for batch in ordered._read_texts(shard, 0, 0, 1)):
             found.append(texts)
-            for column in {"text", "source", "target"} & set(texts.column_names):
-                size += pc.call_function("sum", [pc.call_function("binary_length", [texts.data[column]])]).as_py()
+            size += count_bytes(texts.data, [name for name in ("text", "source", "target") if name in texts.features])
             if size >= megabytes * 1e6:
                 break
         if not found:
@@ -231,46 +221,34 @@ def load_stream(args, cache_dir: str | None = None) -> tuple[datasets.IterableDa
 
     Raises:
         ValueError: there is no training data, or a file or folder cannot be read; or see `load_splits`.
-        FileNotFoundError: a file does not exist.
     """
-    name, limits = args.dataset_name, {"validation": args.max_eval_samples, "test": args.max_predict_samples}
-    files = {split: getattr(args, f"{split}_file") for split in ("train", *limits)}
-    files = {split: file for split, file in files.items() if file is not None}
-    train, others = None, DatasetDict()
-    if name is None and "train" in files:
-        file = check_file("train", files.pop("train"))
-        cache = content_cache([Path(file)], cache_dir, streaming=True)  # of the columns
-        train = _open("json", f"`train_file` ({file})", data_files={"train": file}, cache_dir=cache)["train"]
-        others = load_files(files, cache_dir)
-    elif files or not (name or "").strip() or name.startswith("embedded:"):
-        named = {f"{split}_file": file for split, file in files.items()}
-        others = load_splits(name, args.dataset_config_name, cache_dir=cache_dir, **named)
+    name, config_name = args.dataset_name, args.dataset_config_name
+    limits = {"validation": args.max_eval_samples, "test": args.max_predict_samples}
+    files = {f"{split}_file": getattr(args, f"{split}_file") for split in ("train", *limits)}
+    files = {option: file for option, file in files.items() if file is not None}
+    train, others = None, {}
+    if "train_file" in files and not name:
+        path = Path(files.pop("train_file")).expanduser()
+        with reading(f"`train_file` ({path})"):
+            cache = content_cache([path], cache_dir, streaming=True)  # of the columns
+            train = load_dataset("json", data_files=str(path), split="train", cache_dir=cache, streaming=True)
+        others = load_splits(**files, cache_dir=cache_dir) if files else {}
+    elif files or not name or name.startswith("embedded:"):
+        others = load_splits(name, config_name, **files, cache_dir=cache_dir)
         train = others.pop("train").to_iterable_dataset() if "train" in others else None
     else:
-        folder, config = find_folder(name, "dataset_name"), args.dataset_config_name
-        cache = cache_dir if folder is None else content_cache(list_files(folder, config), cache_dir, streaming=True)
-        splits = _open(folder or name, f"`dataset_name` ({name})", name=config, cache_dir=cache)
-        train = splits.pop("train", None)
-        for split in [split for split in limits if split in splits]:
-            others[split] = _read(splits[split], limits[split], f"{split} of {name}")
+        folder = find_folder(name, "dataset_name")
+        with reading(f"`dataset_name` ({name})"):
+            files = None if folder is None else list_files(folder, config_name)
+            cache = cache_dir if files is None else content_cache(files, cache_dir, streaming=True)
+            splits: Any = load_dataset(folder or name, config_name, cache_dir=cache, streaming=True)
+            train = splits.pop("train", None)
+            others = {split: _read(splits[split], limits[split]) for split in limits if split in splits}
     if train is None:
         raise ValueError(f"There is no training data: the splits are {', '.join(map(str, others))}.")
-    for split, rows in others.items():
-        if not len(rows):
-            raise ValueError(f"The split {split!r} of {name or files[str(split)]} has no rows.")
-    return train, DatasetDict({split: take_first(rows, limits.get(str(split))) for split, rows in others.items()})
+    return train, DatasetDict({split: take_first(rows, limits[str(split)]) for split, rows in others.items()})
 
 
-def _open(path: str, what: str, **kwargs) -> dict[str, datasets.IterableDataset]:
-    try:
-        return {str(split): rows for split, rows in load_dataset(path, streaming=True, **kwargs).items()}
-    except Exception as error:  # of whatever library reads the files
-        raise ValueError(f"{what}: {describe(error)}") from error
-
-
-def _read(rows: datasets.IterableDataset, limit: int | None, what: str) -> Dataset:
-    try:
-        tables = list((rows if limit is None else rows.take(limit)).with_format("arrow").iter(TEXTS_AT_ONCE))
-    except Exception as error:  # of whatever library reads the files
-        raise ValueError(f"{what}: {describe(error)}") from error
-    return Dataset(pa.concat_tables(tables, promote_options="default")) if tables else Dataset.from_dict({})
+def _read(rows: datasets.IterableDataset, limit: int | None) -> Dataset:
+    tables = (rows if limit is None else rows.take(limit)).with_format("arrow").iter(TEXTS_AT_ONCE)
+    return Dataset(pa.concat_tables(tables, promote_options="default"))

@@ -8,9 +8,7 @@ import pyarrow as pa
 import torch
 from datasets import Dataset, Features, List, Value
 
-from .columns import check_texts, count_processes, id_type, make_lists
-
-TEXTS_AT_ONCE = 1000  # that are packed end to end
+from .columns import check_texts, encode_rows, id_type, make_lists
 
 
 def take_texts(
@@ -76,24 +74,9 @@ def check_padding(tokenizer) -> None:
 
 
 class TextPacker:
-    """Packs a batch of texts into rows: see `pack_texts`.
-
-    Args:
-        tokenizer: encodes a text as `<s> text`.
-        block_size: tokens per row.
-        has_prompts: whether the texts have prompts, which are not predicted.
-        packing: whether rows hold several texts.
-
-    Attributes:
-        features: of the rows.
-
-    Raises:
-        ValueError: `block_size` is below 2, or the tokenizer has no padding token or none that ends a text.
-    """
+    """Packs a batch of texts into rows: see `pack_texts`."""
 
     def __init__(self, tokenizer, block_size: int, has_prompts: bool = False, packing: bool = True):
-        if block_size < 2:
-            raise ValueError(f"`block_size` must be at least 2, got {block_size}.")
         check_padding(tokenizer)
         self.tokenizer, self.block_size, self.end_id = tokenizer, block_size, end_id(tokenizer)
         self.packing = packing
@@ -159,23 +142,10 @@ def pack_texts(
         texts with prompts also `is_predicted`, a list of bools.
 
     Raises:
-        ValueError: `block_size` is below 2, or the tokenizer has no padding token or none that ends a text.
+        ValueError: the tokenizer has no padding token or none that ends a text.
     """
     pack = TextPacker(tokenizer, block_size, "prompt" in texts.column_names, packing)
-    size, options = TEXTS_AT_ONCE, {"batched": True, "features": pack.features, "cache_file_name": cache_file_name}
-    options["desc"] = f"{name}: packing"
-    processes = count_processes(num_proc, len(texts))
-    if processes is None:
-        return texts.map(pack, batch_size=size, remove_columns=texts.column_names, **options)
-    # `map` would give each process an equal share of the texts, which is no multiple of 1,000: share the thousands.
-    begins = Dataset.from_dict({"begin": range(0, len(texts), size)})
-    return begins.map(
-        lambda batch: pack(texts[batch["begin"][0] : batch["begin"][0] + size]),
-        batch_size=1,
-        remove_columns=["begin"],
-        num_proc=min(processes, len(begins)),
-        **options,
-    )
+    return encode_rows(texts, pack, name, num_proc, cache_file_name)
 
 
 class PackedTextsCollator:

@@ -14,7 +14,7 @@ from accelerate import PartialState
 from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..data.loading import load_splits, take_first
+from ..data.splits import load_splits, take_first
 from ..loading import check_fits, load_checkpoint, load_tokenizer
 from ..training.script_arguments import DTYPES, option
 

@@ -3,24 +3,17 @@
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable
-from functools import partial
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 from datasets import Dataset, DatasetDict
 from transformers import PreTrainedTokenizerBase
 
-from ..data.columns import iterate_texts, sample_rows
-from ..data.loading import describe_split, load_from_arguments
-from ..data.masking import TextSplitter, split_texts
-from ..data.pairs import PairEncoder, take_pairs, tokenize_pairs
-from ..data.preparation import (
+from ..data.cache import (
     FILES,
     LIMITS,
     cache_folder,
-    check_whole,
     describe_source,
     hash_options,
     hash_tokenizer,
@@ -29,11 +22,14 @@ from ..data.preparation import (
     make_once,
     save_prepared,
 )
+from ..data.columns import Encoder, encode_rows, iterate_texts, sample_rows
+from ..data.masking import TextSplitter
+from ..data.pairs import PairEncoder, take_pairs
+from ..data.splits import describe_split, load_from_arguments
 from ..data.streaming import RowStream, load_stream
-from ..data.texts import TextPacker, pack_texts, take_texts
+from ..data.texts import TextPacker, take_texts
 from ..errors import UserError
 from ..loading import check_same_vocabulary, load_tokenizer
-from ..manifest import write_manifest
 from ..tokenization import MASK, describe_unknown, train_tokenizer
 from .script_arguments import LanguageModelArguments, ModelArguments, TranslationArguments
 
@@ -63,10 +59,14 @@ class Preparation(ABC):
     tokenizer: PreTrainedTokenizerBase
     rows: DatasetDict
     texts: DatasetDict
+    columns: tuple[str, ...]  # of text
+    lengths: tuple[str, ...]  # the options that limit the tokens of a row
+    other_options: tuple[str, ...]  # that determine the rows
+    default_kind: str  # of a new tokenizer
 
     def __init__(self, model_args: ModelArguments, data_args, checkpoint: str | None = None):
         self.model_args, self.data_args, self.checkpoint = model_args, data_args, checkpoint
-        self.raw: DatasetDict | None = None
+        self.loaded: DatasetDict | None = None
         self.stream: RowStream | None = None
 
     @property
@@ -81,32 +81,16 @@ class Preparation(ABC):
         return self.rows["train"] if self.stream is None else self.stream
 
     @abstractmethod
-    def options(self) -> dict[str, Any]:
-        """Return what determines the rows, beside the data and the tokenizer."""
-
-    @abstractmethod
     def take(self, rows: Dataset, name: str) -> Dataset:
         """Take the columns of text out of the rows of a split, and check them."""
 
     @abstractmethod
-    def encode(self, texts: Dataset, name: str, file: str | None = None) -> Dataset:
-        """Make the rows of a split, in a file."""
+    def row_encoder(self) -> Encoder:
+        """Return a function that makes rows of a batch of texts."""
 
-    @abstractmethod
-    def row_encoder(self) -> Callable[[dict], pa.Table]:
-        """Return a function that makes rows of a batch of texts, as `encode` does."""
-
-    @abstractmethod
-    def train_tokenizer(self, texts: Dataset) -> PreTrainedTokenizerBase:
-        """Train a new tokenizer on some of the training texts."""
-
-    @abstractmethod
-    def describe_unknown(self, texts: Dataset, name: str) -> list[str]:
-        """Say what of a split the tokenizer does not know."""
-
-    def needs_train_texts(self) -> bool:
-        """Return whether the training reads texts, beside token ids."""
-        return False
+    def options(self) -> dict[str, Any]:
+        """Return what determines the rows, beside the data and the tokenizer."""
+        return {name: getattr(self.data_args, name) for name in (*self.other_options, *self.lengths)}
 
     def complete(self, tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
         """Return the tokenizer with what the training needs added to it."""
@@ -121,136 +105,122 @@ class Preparation(ABC):
 
         Raises:
             UserError: the prepared data were made with other options or another tokenizer, or are damaged.
-            ValueError: the data cannot be read, or lack a column or text; or a new tokenizer cannot be trained.
+            ValueError: the data cannot be read, or lack a column or text.
         """
+        self.check_splits = check_splits
         name, cache = self.data_args.dataset_name, cache_folder(self.model_args.cache_dir)
-        prepared = Path(name).expanduser() if is_prepared(name) else None
-        if prepared is not None:
-            self._refuse_other_sources(prepared)
-        source = {} if prepared else describe_source(self.data_args, self.model_args.cache_dir)
-        if self.data_args.streaming:
-            if prepared is not None:
-                raise UserError(f"`dataset_name` ({name}) has prepared data, which need no `streaming`. Leave it out.")
-            source["streaming"] = True
-
-        def load_texts() -> DatasetDict:
-            if self.raw is None:
-                if self.data_args.streaming:
-                    splits = self._open_stream()
-                else:
-                    splits = load_from_arguments(self.data_args, self.model_args.cache_dir)
-                check_splits([str(split) for split in splits] + ["train"] * (self.stream is not None))
-                names = {split: describe_split(self.data_args, str(split)) for split in splits}
-                self.raw = DatasetDict({split: self.take(rows, names[split]) for split, rows in splits.items()})
-            return self.raw
-
-        if self.data_args.streaming:
-            load_texts()
-        self.tokenizer = self.complete(self._choose_tokenizer(cache, prepared, source, load_texts))
-        if self.stream is not None:
-            self.stream.encode = self.row_encoder()
-        options: dict[str, Any] = {**self.options(), "train_texts": self.needs_train_texts()}
-        facts = {"options": options, "tokenizer_sha256": hash_tokenizer(self.tokenizer)}
-
-        def make(unfinished: Path) -> None:
-            texts = load_texts()
-            warnings = [text for split, rows in texts.items() for text in self.describe_unknown(rows, str(split))]
-            limits = {limit: getattr(self.data_args, limit) for limit in LIMITS}
-            new = {option: getattr(self.model_args, option) for option in TOKENIZER_OPTIONS}
-            save_prepared(
-                unfinished,
-                texts,
-                self.encode,
-                self.tokenizer,
-                self.needs_train_texts(),
-                **facts,
-                warnings=warnings,
-                settings=limits | new,
-                source=source,
-            )
-
-        path = prepared or make_once(Path(folder or cache / f"rows-{hash_options({**facts, **source})}"), make)
+        if is_prepared(name):
+            path = Path(name).expanduser()
+            self.tokenizer = self.complete(self._given_tokenizer() or load_tokenizer(path / "tokenizer"))
+        else:
+            source = describe_source(self.data_args, self.model_args.cache_dir)
+            if self.data_args.streaming:
+                self._load_texts()
+            self.tokenizer = self.complete(self._given_tokenizer() or self._new_tokenizer(cache, source))
+            if self.stream is not None:
+                self.stream.encode = self.row_encoder()
+            path = Path(folder or cache / f"rows-{hash_options(self._facts() | source)}")
+            make_once(path, lambda unfinished: self._prepare(unfinished, source))
         self.rows, self.texts, found = load_prepared(path)
-        if prepared is not None:
-            self._check_prepared(f"`dataset_name` ({prepared})", found, facts)
-            check_splits(self.splits)
-        elif folder is not None:  # another command may have filled it in the meantime
-            self._check_prepared(f"`output_dir` ({folder})", found, facts)
-            if found["source"] != source:
-                raise UserError(f"`output_dir` ({folder}) holds other data than these. Choose another folder.")
-        elif self.raw is None:
-            check_splits(self.splits)
+        check_splits(self.splits)
+        if is_prepared(name):
+            self._check_prepared(found)
         for warning in found["warnings"]:
             logger.warning(warning)
 
-    def _open_stream(self) -> DatasetDict:
-        """Open the training data as a stream, and return the other splits."""
-        texts, splits = load_stream(self.data_args, self.model_args.cache_dir)
-        name = describe_split(self.data_args, "train")
-        self.stream = RowStream(texts, self.take, lambda texts: {}, self.data_args.shuffle_buffer_size, name)
-        self.stream.first_texts()  # now, for its errors
-        return splits
+    def _facts(self) -> dict[str, Any]:
+        """Return what determines the rows, beside the data."""
+        return {"options": self.options(), "tokenizer_sha256": hash_tokenizer(self.tokenizer)}
 
-    def _choose_tokenizer(
-        self, cache: Path, prepared: Path | None, source: dict[str, Any], load_texts: Callable[[], DatasetDict]
-    ) -> PreTrainedTokenizerBase:
-        """Load the first of these that is given, or else train a new tokenizer, once.
+    def _load_texts(self) -> DatasetDict:
+        """Load the texts of all splits, or open the stream and load the others; the second call returns the same."""
+        if self.loaded is None:
+            args, cache_dir = self.data_args, self.model_args.cache_dir
+            if args.streaming:
+                train, splits = load_stream(args, cache_dir)
+                name = describe_split(args, "train")
+                self.stream = RowStream(train, self.take, lambda texts: {}, args.shuffle_buffer_size, name)
+                self.stream.first_texts()  # now, for its errors
+            else:
+                splits = load_from_arguments(args, cache_dir)
+            self.check_splits([*map(str, splits), *(["train"] if args.streaming else [])])
+            texts = {split: self.take(rows, describe_split(args, str(split))) for split, rows in splits.items()}
+            self.loaded = DatasetDict(texts)
+        return self.loaded
 
-        That is the checkpoint's tokenizer, `tokenizer_name`, the tokenizer of `model_name_or_path`, and that of the
-        prepared data.
-        """
+    def _prepare(self, unfinished: Path, source: dict[str, Any]) -> None:
+        """Tokenise the texts into a new folder."""
+        texts, encode, workers = self._load_texts(), self.row_encoder(), self.data_args.preprocessing_num_workers
+        warnings = []
+        for split, rows in texts.items():
+            for column in self.columns:
+                values, is_target = iterate_texts(rows, column), column == "target"
+                warnings += describe_unknown(self.tokenizer, values, f"{split}, {column}", is_target)
+        arguments = vars(self.data_args) | vars(self.model_args)
+        save_prepared(
+            unfinished,
+            texts,
+            lambda split, name, file: encode_rows(split, encode, name, workers, file),
+            self.tokenizer,
+            **self._facts(),
+            warnings=warnings,
+            settings={option: arguments[option] for option in (*LIMITS, *TOKENIZER_OPTIONS)},
+            source=source,
+        )
+
+    def _given_tokenizer(self) -> PreTrainedTokenizerBase | None:
+        """Load the checkpoint's tokenizer, or else `tokenizer_name`, or else that of `model_name_or_path`."""
         name, model = self.model_args.tokenizer_name, self.model_args.model_name_or_path
         path = self.checkpoint or name or model
-        if path is None and prepared is not None:
-            path = str(prepared / "tokenizer")
         if path is None:
-
-            def make(unfinished: Path) -> None:
-                megabytes = self.model_args.tokenizer_sample_mb
-                if self.stream is not None:
-                    sample = self.stream.first_texts(megabytes)
-                else:
-                    texts = load_texts()["train"]
-                    columns = [column for column in ("text", "source", "target") if column in texts.column_names]
-                    sample = sample_rows(texts, columns, megabytes)
-                self.train_tokenizer(sample).save_pretrained(unfinished)
-                write_manifest(unfinished)
-
-            options = {option: getattr(self.model_args, option) for option in TOKENIZER_OPTIONS}
-            folder = cache / f"tokenizer-{hash_options({**self.options(), **options, **source})}"
-            path = make_once(folder, make)
-            check_whole(path)
-            return load_tokenizer(str(path))
+            return None
         tokenizer = load_tokenizer(path)
         if path == name and model is not None:
             check_same_vocabulary(tokenizer, model, name)
         return tokenizer
 
-    def _refuse_other_sources(self, prepared: Path) -> None:
-        """Raise UserError where an option names data beside those that are prepared."""
-        for option in ("dataset_config_name", *FILES):
-            if (value := getattr(self.data_args, option)) is not None:
-                raise UserError(
-                    f"`dataset_name` ({prepared}) has prepared data, beside which `{option}` ({value}) would not be "
-                    "read. Leave it out, or give it to prepare_data.py."
-                )
+    def _new_tokenizer(self, cache: Path, source: dict[str, Any]) -> PreTrainedTokenizerBase:
+        """Train a tokenizer, once, on some of the training texts."""
+        args = self.model_args
+        kind = args.tokenizer_kind or self.default_kind
 
-    def _check_prepared(self, what: str, found: dict[str, Any], facts: dict[str, Any]) -> None:
+        def make(unfinished: Path) -> None:
+            texts = self._load_texts()
+            if self.stream is not None:
+                sample = self.stream.first_texts(args.tokenizer_sample_mb)
+            else:
+                sample = sample_rows(texts["train"], self.columns, args.tokenizer_sample_mb)
+            sources, targets = list(self.columns), None
+            if "target" in sources and kind in ("separate", "word"):
+                targets = iterate_texts(sample, sources.pop())
+            train_tokenizer(
+                iterate_texts(sample, *sources),
+                kind,
+                args.vocab_size,
+                max(getattr(self.data_args, length) for length in self.lengths),
+                add_eos="target" in self.columns,
+                target_texts=targets,
+                min_frequency=args.min_frequency,
+            ).save_pretrained(unfinished)
+
+        options = self.options() | {option: getattr(args, option) for option in TOKENIZER_OPTIONS}
+        return load_tokenizer(make_once(cache / f"tokenizer-{hash_options(options | source)}", make))
+
+    def _check_prepared(self, found: dict[str, Any]) -> None:
         """Raise UserError where prepared data are not what this run's options would make."""
-        if found["tokenizer_sha256"] != facts["tokenizer_sha256"]:
-            raise UserError(
-                f"The data in {what} were prepared with another tokenizer. Use the tokenizer in that folder, or "
-                "prepare the data again."
-            )
-        settings = {limit: getattr(self.data_args, limit) for limit in LIMITS}
-        if self.model_args.tokenizer_name is None and self.model_args.model_name_or_path is None:
-            settings |= {option: getattr(self.model_args, option) for option in TOKENIZER_OPTIONS}
-        before = found["options"] | found["settings"]
-        for option, now in (facts["options"] | settings).items():
-            if before.get(option) != now and not (option == "train_texts" and before[option]):
+        arguments, facts = vars(self.data_args) | vars(self.model_args), self._facts()
+        names = ["dataset_config_name", *FILES, *LIMITS, "streaming"]
+        if not (self.model_args.tokenizer_name or self.model_args.model_name_or_path):
+            names += TOKENIZER_OPTIONS
+        wanted = {name: arguments[name] for name in names} | facts["options"]
+        wanted["tokenizer_sha256"] = facts["tokenizer_sha256"]
+        before = found | found["options"] | found["settings"]
+        for option, value in wanted.items():
+            if (before.get(option) or None) != (value or None):
                 raise UserError(
-                    f"The data in {what} were prepared with `{option}` {before.get(option)}, and this run has {now}. "
-                    "Use the options of the preparation, or prepare the data again."
+                    f"The data in `dataset_name` ({self.data_args.dataset_name}) were prepared with `{option}` "
+                    f"{before.get(option)}, and this run has {value}. Use the options and the tokenizer of the "
+                    "preparation, or prepare the data again."
                 )
 
 
@@ -258,30 +228,14 @@ class TextPreparation(Preparation):
     """Tokenises texts for a language model: packed into rows, or for masked language modelling split into rows."""
 
     data_args: LanguageModelArguments
+    columns, default_kind = ("text",), "bpe"
+    lengths, other_options = ("block_size",), ("text_column", "prompt_column", "packing")
 
     def options(self) -> dict[str, Any]:
-        """Return what determines the rows, beside the data and the tokenizer."""
-        args = self.data_args
-        options: dict[str, Any] = {
-            name: getattr(args, name) for name in ("text_column", "prompt_column", "block_size", "packing")
-        }
-        return options | {"masked": args.mlm_probability is not None}
+        return super().options() | {"masked": self.data_args.mlm_probability is not None}
 
     def take(self, rows: Dataset, name: str) -> Dataset:
-        """Take the texts, and their prompts if there are any."""
         return take_texts(rows, self.data_args.text_column, name, self.data_args.prompt_column)
-
-    def train_tokenizer(self, texts: Dataset) -> PreTrainedTokenizerBase:
-        """Train a tokenizer on texts."""
-        args = self.model_args
-        return train_tokenizer(
-            iterate_texts(texts, "text"),
-            args.tokenizer_kind or "bpe",
-            args.vocab_size,
-            self.data_args.block_size,
-            add_eos=False,
-            min_frequency=args.min_frequency,
-        )
 
     def complete(self, tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
         """Add the mask token that masked language modelling needs."""
@@ -289,82 +243,27 @@ class TextPreparation(Preparation):
             tokenizer.add_special_tokens({"mask_token": MASK})
         return tokenizer
 
-    def encode(self, texts: Dataset, name: str, file: str | None = None) -> Dataset:
-        """Pack texts into rows, or split them into rows."""
-        args = self.data_args
-        make_rows = split_texts
-        if args.mlm_probability is None:
-            make_rows = partial(pack_texts, packing=args.packing)
-        return make_rows(texts, self.tokenizer, args.block_size, name, args.preprocessing_num_workers, file)
-
-    def row_encoder(self) -> Callable[[dict], pa.Table]:
-        """Return a function that packs or splits a batch of texts."""
+    def row_encoder(self) -> Encoder:
         args = self.data_args
         if args.mlm_probability is not None:
             return TextSplitter(self.tokenizer, args.block_size)
         return TextPacker(self.tokenizer, args.block_size, args.prompt_column is not None, args.packing)
-
-    def describe_unknown(self, texts: Dataset, name: str) -> list[str]:
-        """Say what of a split the tokenizer does not know."""
-        return describe_unknown(self.tokenizer, iterate_texts(texts, "text"), name)
 
 
 class PairPreparation(Preparation):
     """Tokenises pairs for an encoder-decoder."""
 
     data_args: TranslationArguments
+    columns, default_kind = ("source", "target"), "joint"
+    lengths, other_options = ("max_source_length", "max_target_length"), ("source_lang", "target_lang")
 
     def options(self) -> dict[str, Any]:
-        """Return what determines the rows, beside the data and the tokenizer."""
-        names = ("source_lang", "target_lang", "max_source_length", "max_target_length")
-        return {name: getattr(self.data_args, name) for name in names}
-
-    def needs_train_texts(self) -> bool:
-        """BPE-dropout tokenises the texts anew."""
-        return self.data_args.bpe_dropout > 0
+        """As every preparation's; BPE-dropout needs the training texts too, which it tokenises anew."""
+        return super().options() | {"train_texts": self.data_args.bpe_dropout > 0}
 
     def take(self, rows: Dataset, name: str) -> Dataset:
-        """Take the pairs."""
         args: Any = self.data_args  # the script has checked that both languages are given
         return take_pairs(rows, args.source_lang, args.target_lang, name)
 
-    def train_tokenizer(self, texts: Dataset) -> PreTrainedTokenizerBase:
-        """Train a tokenizer on both languages together, or one on each."""
-        args = self.model_args
-        kind = args.tokenizer_kind or "joint"
-        longest = max(self.data_args.max_source_length, self.data_args.max_target_length)
-        sources: Iterable[str] = iterate_texts(texts, "source", "target")
-        targets = None
-        if kind in ("separate", "word"):
-            sources, targets = iterate_texts(texts, "source"), iterate_texts(texts, "target")
-        return train_tokenizer(
-            sources,
-            kind,
-            args.vocab_size,
-            longest,
-            add_eos=True,
-            target_texts=targets,
-            min_frequency=args.min_frequency,
-        )
-
-    def encode(self, texts: Dataset, name: str, file: str | None = None) -> Dataset:
-        """Tokenise pairs."""
-        args, limits = self.data_args, (self.data_args.max_source_length, self.data_args.max_target_length)
-        return tokenize_pairs(texts, self.tokenizer, *limits, name, args.preprocessing_num_workers, file)
-
-    def row_encoder(self) -> Callable[[dict], pa.Table]:
-        """Return a function that tokenises a batch of pairs."""
+    def row_encoder(self) -> Encoder:
         return PairEncoder(self.tokenizer, self.data_args.max_source_length, self.data_args.max_target_length)
-
-    def describe_unknown(self, texts: Dataset, name: str) -> list[str]:
-        """Say what of a split the tokenizer does not know."""
-        args = self.data_args
-        if not hasattr(self.tokenizer, "target_tokenizer"):
-            return describe_unknown(self.tokenizer, iterate_texts(texts, "source", "target"), name)
-        return [
-            text
-            for column, lang in (("source", args.source_lang), ("target", args.target_lang))
-            for text in describe_unknown(
-                self.tokenizer, iterate_texts(texts, column), f"{name}, {lang}", column == "target"
-            )
-        ]

@@ -9,7 +9,6 @@ from typing import Any
 from transformers import TrainerCallback, TrainingArguments
 
 from ..data.streaming import POSITION, RowStream, start_position
-from ..errors import UserError
 from .resuming import hash_rows
 from .script_arguments import DataArguments
 
@@ -20,19 +19,15 @@ def check_streaming(data_args: DataArguments, args: TrainingArguments) -> None:
     Raises:
         ValueError: an option, which would be ignored, needs all rows or an end of the data.
     """
-    if not data_args.streaming:
-        return
-    budgets = [name for name in ("max_tokens_per_update", "max_tokens_per_batch") if getattr(data_args, name, None)]
-    for option, is_given, advice in [
-        *((name, getattr(args, name) == "epoch", "Use steps.") for name in ("eval_strategy", "save_strategy")),
-        ("max_train_samples", data_args.max_train_samples is not None, "Leave it out."),
-        ("bpe_dropout", getattr(data_args, "bpe_dropout", 0) > 0, "Leave it out."),
-        ("shuffle_buffer_size", budgets and not data_args.shuffle_buffer_size, f"{budgets} group the buffer's rows."),
-    ]:
-        if is_given:
-            value = getattr(data_args, option, getattr(args, option, None))
-            value = getattr(value, "value", value)
-            raise ValueError(f"`streaming` does not go together with `{option}` {value}. {advice}")
+    refused = {
+        "eval_strategy epoch": args.eval_strategy == "epoch",
+        "save_strategy epoch": args.save_strategy == "epoch",
+        "max_train_samples": data_args.max_train_samples is not None,
+        "bpe_dropout": getattr(data_args, "bpe_dropout", 0) > 0,
+    }
+    given = [option for option, is_given in refused.items() if is_given]
+    if data_args.streaming and given:
+        raise ValueError(f"`streaming` does not go together with `{given[0]}`: a stream has no end.")
 
 
 class StreamPosition(TrainerCallback):
@@ -63,15 +58,9 @@ class StreamPosition(TrainerCallback):
         (checkpoint / self.name).write_text(json.dumps(list(self.positions.values())), encoding="utf-8")
 
     def load(self, checkpoint: Path | None) -> None:
-        """Read the positions of this process, or begin at the start of the stream.
-
-        Raises:
-            UserError: the checkpoint has none.
-        """
+        """Read the positions of this process, or begin at the start of the stream."""
         positions = [start_position(reader) for reader in range(max(self.args.dataloader_num_workers, 1))]
         if checkpoint is not None and not self.args.ignore_data_skip:
-            if not (checkpoint / self.name).is_file():
-                raise UserError(f"{checkpoint} has no {self.name}, the position in the stream: it cannot be resumed.")
             positions = json.loads((checkpoint / self.name).read_text(encoding="utf-8"))
         self.positions: dict[int, dict[str, int]] = {position["reader"]: position for position in positions}
         self.stream.positions = positions

@@ -99,7 +99,7 @@ class TranslationTrainer(ScratchTrainerMixin, Seq2SeqTrainer):
             args.gradient_accumulation_steps = math.ceil(share / size) if size else 1
             size = int(share / args.gradient_accumulation_steps)
         pairs: Any = stream.encode
-        check_longest(max(pairs.max_source_length, pairs.max_target_length), size, option)
+        check_longest(max(pairs.limits), size, option)
         stream.max_tokens = size
 
     def make_batch_sampler(self) -> UpdateBatchSampler | None:

@@ -39,8 +39,8 @@ from hf_scratch import (
     TranslationPipeline,
 )
 from hf_scratch.convert import from_article, to_gpt2, to_marian
-from hf_scratch.data.loading import load_splits
 from hf_scratch.data.pairs import take_pairs, tokenize_pairs
+from hf_scratch.data.splits import load_splits
 from hf_scratch.loading import load_tokenizer
 from hf_scratch.tokenization import train_tokenizer
 from hf_scratch.training.parsing import start_training_command

@@ -33,8 +33,8 @@ from report import Report, ReportArguments, measure_peak
 from transformers import TrainingArguments
 
 from hf_scratch import ScratchGPTConfig, ScratchGPTForCausalLM
+from hf_scratch.data.cache import load_prepared
 from hf_scratch.data.columns import count_ids
-from hf_scratch.data.preparation import load_prepared
 from hf_scratch.data.sampling import TokenBudgetBatchSampler
 from hf_scratch.errors import UserError, command, preparation
 from hf_scratch.evaluation.language_modeling import evaluate_language_model

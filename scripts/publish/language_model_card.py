@@ -12,7 +12,7 @@ from sample_stories import choose, measure
 from transformers import AutoModelForCausalLM
 
 import hf_scratch  # noqa: F401  registers the models
-from hf_scratch.data.loading import load_splits
+from hf_scratch.data.splits import load_splits
 from hf_scratch.data.texts import take_texts
 from hf_scratch.loading import load_tokenizer
 from hf_scratch.reporting.cards import describe_for_hub, format_time, format_training, format_updates

@@ -21,8 +21,8 @@ from sample_stories import sample_stories
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
 from translation_card import SENTENCES
 
-import hf_scratch
-from hf_scratch.data.loading import load_splits
+import hf_scratch  # registers the models
+from hf_scratch.data.splits import load_splits
 from hf_scratch.errors import command, preparation
 from hf_scratch.loading import load_tokenizer
 from hf_scratch.reporting.attention_maps import draw_last_layer

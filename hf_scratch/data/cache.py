@@ -1,5 +1,5 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Data prepared once: a folder with a dataset's token ids, which all processes and later runs load."""
+"""What is made once and kept: folders of the cache, named after what determines them, and folders of prepared data."""
 
 import hashlib
 import json
@@ -13,7 +13,6 @@ import datasets
 import tokenizers
 from datasets import Dataset, DatasetDict, load_dataset_builder
 from datasets.config import HF_DATASETS_CACHE
-from datasets.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 from filelock import FileLock
 
 from ..errors import UserError
@@ -49,10 +48,9 @@ def make_once(folder: Path, make: Callable[[Path], None]) -> Path:
         unfinished.mkdir()
         try:
             make(unfinished)
-        except BaseException:
+            unfinished.rename(folder)
+        finally:
             shutil.rmtree(unfinished, ignore_errors=True)
-            raise
-        unfinished.rename(folder)
     return folder
 
 
@@ -66,15 +64,16 @@ def describe_source(args, cache_dir: str | None = None) -> dict[str, Any]:
     Returns:
         The names and limits; of files, what identifies their content; of a Hub dataset, its commit.
     """
-    names = ("dataset_name", "dataset_config_name", *FILES, *LIMITS)
+    names = ("dataset_name", "dataset_config_name", *FILES, *LIMITS, "streaming")
     source: dict[str, Any] = {name: getattr(args, name) for name in names}
-    files = [Path(file).expanduser() for name in FILES if (file := source[name]) is not None]
-    if (name := args.dataset_name) is not None and name.strip() and not name.startswith("embedded:"):
+    name, config_name = args.dataset_name, args.dataset_config_name
+    files = [Path(source[file]).expanduser() for file in FILES if source[file] is not None]
+    if name and not name.startswith("embedded:"):
         folder = find_folder(name, "dataset_name")
         if folder is None:
-            source["commit"] = load_dataset_builder(name, args.dataset_config_name, cache_dir=cache_dir).cache_dir
+            source["commit"] = load_dataset_builder(name, config_name, cache_dir=cache_dir).cache_dir
         else:
-            files += list_files(folder, args.dataset_config_name)
+            files += list_files(folder, config_name)
     source["files"] = _identify((path for path in files if path.is_file()), args.streaming)
     return source
 
@@ -128,14 +127,8 @@ def hash_tokenizer(tokenizer) -> str:
 
 def is_prepared(folder: str | None) -> bool:
     """Return whether this is a folder that `save_prepared` has filled."""
-    return folder is not None and "options" in _facts(Path(folder).expanduser())
-
-
-def _facts(folder: Path) -> dict[str, Any]:
-    try:
-        return json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
+    manifest = Path(folder or "", MANIFEST).expanduser()
+    return bool(folder) and manifest.is_file() and "options" in json.loads(manifest.read_text(encoding="utf-8"))
 
 
 def save_prepared(
@@ -143,7 +136,7 @@ def save_prepared(
     texts: DatasetDict,
     encode: Callable[[Dataset, str, str], Dataset],
     tokenizer,
-    keep_train_texts: bool = False,
+    options: dict[str, Any],
     **facts: Any,
 ) -> None:
     """Fill a folder with prepared data.
@@ -153,48 +146,20 @@ def save_prepared(
         texts: the texts of each split.
         encode: makes the rows of a split, from its texts, its name, and the name of a file to write them to.
         tokenizer: saved beside the rows.
-        keep_train_texts: keep the training split's texts too. Those of the others always are.
-        facts: what a run must know of the data; "options" is one of them.
+        options: what determines the rows. With "train_texts", the training split's texts are kept too; those of the
+            others always are.
+        facts: what else a run must know of the data.
     """
     work = folder / "work"
     work.mkdir()
     for name, split in texts.items():
         if name != "test":  # it is scored uncut
-            _save(encode(split, str(name), str(work / f"{name}.arrow")), folder / "rows" / str(name))
-        if name != "train" or keep_train_texts:
-            _save(split, folder / "texts" / str(name))
+            encode(split, str(name), str(work / f"{name}.arrow")).save_to_disk(folder / "rows" / str(name))
+        if name != "train" or options.get("train_texts"):
+            split.save_to_disk(folder / "texts" / str(name))
     shutil.rmtree(work)
     tokenizer.save_pretrained(folder / "tokenizer")
-    write_manifest(folder, **facts)
-
-
-def _save(rows: Dataset, folder: Path) -> None:
-    """Save rows without a progress bar of their own."""
-    were_shown = not are_progress_bars_disabled()
-    disable_progress_bars()
-    try:
-        rows.save_to_disk(folder)
-    finally:
-        if were_shown:
-            enable_progress_bars()
-
-
-def check_whole(folder: Path) -> dict[str, Any]:
-    """Check the files of a folder that `make_once` has made.
-
-    Returns:
-        The facts of its manifest.
-
-    Raises:
-        UserError: a file or the manifest is missing or damaged.
-    """
-    try:
-        facts = check_manifest(folder)
-        if facts is None:
-            raise DamagedFolderError(f"{folder / MANIFEST} is missing")
-    except DamagedFolderError as error:
-        raise UserError(f"{error}. Remove the folder {folder}, and prepare the data again.") from error
-    return facts
+    write_manifest(folder, options=options, **facts)
 
 
 def load_prepared(folder: str | Path) -> tuple[DatasetDict, DatasetDict, dict[str, Any]]:
@@ -208,7 +173,10 @@ def load_prepared(folder: str | Path) -> tuple[DatasetDict, DatasetDict, dict[st
         UserError: a file is missing or damaged.
     """
     folder = Path(folder).expanduser()
-    facts = check_whole(folder)
+    try:
+        facts = check_manifest(folder) or {}
+    except DamagedFolderError as error:
+        raise UserError(f"{error}. Remove the folder {folder}, and prepare the data again.") from error
     rows, texts = DatasetDict(), DatasetDict()
     for name in ("train", "validation", "test"):
         for kind, splits in (("rows", rows), ("texts", texts)):

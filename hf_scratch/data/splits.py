@@ -1,0 +1,224 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""A data set's splits: load them from the Hub, a folder, files, or one of the embedded sets; save them as a folder."""
+
+import codecs
+import gzip
+import json
+import os
+import re
+import tempfile
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import datasets
+from datasets import Dataset, DatasetDict, Value, load_dataset
+from datasets.exceptions import DatasetGenerationError
+
+from ..errors import UserError, describe
+from ..loading import find_folder
+from .cache import content_cache, list_files
+from .embedded import make_embedded
+
+JSON_FILES = (".json", ".jsonl")
+
+
+def load_splits(
+    dataset_name: str | None = None,
+    dataset_config_name: str | None = None,
+    train_file: str | None = None,
+    validation_file: str | None = None,
+    test_file: str | None = None,
+    cache_dir: str | None = None,
+) -> DatasetDict:
+    """Load the splits "train", "validation" and "test", as many of them as there are.
+
+    Args:
+        dataset_name: a Hub id; a folder with the layout of a Hub dataset, whose file names tell the splits; or the
+            name of an embedded set (see `EMBEDDED`).
+        dataset_config_name: the configuration of the Hub dataset or of the embedded set.
+        train_file: a JSON or JSON-lines file, maybe compressed with gzip; the three files are given in place of
+            `dataset_name`.
+        validation_file: likewise.
+        test_file: likewise.
+        cache_dir: where datasets keeps what it has read. Default: its own cache.
+
+    Raises:
+        ValueError: neither or both kinds of source are given, there is no such file, folder or embedded set, a split
+            is empty, or a file cannot be read. The message names the first line that is no JSON object.
+    """
+    files = {"train": train_file, "validation": validation_file, "test": test_file}
+    files = {split: file for split, file in files.items() if file is not None}
+    if bool(files) == bool(dataset_name):
+        raise ValueError("Give either `dataset_name`, or `train_file`, `validation_file` and `test_file`.")
+    if not dataset_name:
+        splits = _load_files(files, cache_dir)
+    elif dataset_name.startswith("embedded:"):
+        splits = make_embedded(dataset_name, dataset_config_name)
+    elif (folder := find_folder(dataset_name, "dataset_name")) is not None:
+        splits = _load_folder(folder, dataset_config_name, cache_dir)
+    else:
+        splits = load_dataset(dataset_name, dataset_config_name, cache_dir=cache_dir)
+    for split, rows in splits.items():
+        if len(rows) == 0:
+            raise ValueError(f"The split {split!r} of {dataset_name or files[str(split)]} has no rows.")
+    return splits
+
+
+def load_from_arguments(args, cache_dir: str | None = None) -> DatasetDict:
+    """Load the splits that a script's `DataArguments` name, cut to `max_{train,eval,predict}_samples` rows.
+
+    Args:
+        args: the script's `DataArguments`.
+        cache_dir: see `load_splits`.
+
+    Raises:
+        ValueError: there is no training data; or see `load_splits`.
+    """
+    files = args.train_file, args.validation_file, args.test_file
+    splits = load_splits(args.dataset_name, args.dataset_config_name, *files, cache_dir)
+    if "train" not in splits:
+        raise ValueError(f"There is no training data: the splits are {', '.join(map(str, splits))}.")
+    limits = {"train": args.max_train_samples, "validation": args.max_eval_samples, "test": args.max_predict_samples}
+    return DatasetDict({split: take_first(rows, limits.get(split)) for split, rows in splits.items()})
+
+
+def take_first(rows: Dataset, limit: int | None) -> Dataset:
+    """The first `limit` rows, or all of them if there are fewer or `limit` is None."""
+    return rows if limit is None else rows.select(range(min(limit, len(rows))))
+
+
+def describe_split(args, split: str) -> str:
+    """What errors call a split: its file's path, or the split's name in the dataset."""
+    return getattr(args, f"{split}_file", None) or split
+
+
+@contextmanager
+def reading(what: str) -> Generator[None]:
+    """Turn whatever error a library raises while it reads data into a UserError that names the data."""
+    verbosity = datasets.logging.get_verbosity()
+    datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # it logs what it cannot read, and then raises
+    try:
+        yield
+    except Exception as error:
+        cause = error.__cause__ if type(error) is DatasetGenerationError else None  # which does not say what happened
+        raise UserError(f"{what}: {describe(cause or error)}") from error
+    finally:
+        datasets.logging.set_verbosity(verbosity)
+
+
+def _load_files(files: dict[str, str], cache_dir: str | None) -> DatasetDict:
+    splits = DatasetDict()
+    for split, file in files.items():  # one by one: together, datasets would cast all to the columns of the first
+        path = Path(file).expanduser()
+        with reading(f"`{split}_file` ({file})"):
+            cache = content_cache([path], cache_dir)
+            splits[split] = _load([path], "json", data_files={split: str(path)}, split=split, cache_dir=cache)
+    return splits
+
+
+def _load_folder(folder: str, config_name: str | None, cache_dir: str | None) -> DatasetDict:
+    files = list_files(folder, config_name)
+    json_files = [path for path in files if Path(path.name.removesuffix(".gz")).suffix in JSON_FILES]
+    with reading(f"`dataset_name` ({folder})"):
+        cache = content_cache(files, cache_dir)
+        splits = _load(json_files, folder, config_name, cache_dir=cache)
+        for path in json_files:
+            _refuse_rewritten_dates(path, splits, cache)
+    return splits
+
+
+def _load(json_files: Iterable[Path], *args, **kwargs):
+    """Call `load_dataset`, and name the line that is at fault of JSON lines that it cannot read."""
+    for path in json_files:
+        _refuse_null(path)
+    try:
+        return load_dataset(*args, **kwargs)
+    except Exception:
+        for path in json_files:
+            _refuse_broken_line(path)
+        raise
+
+
+def _refuse_null(path: Path) -> None:
+    """Raise ValueError for the row `null`, on which pyarrow's JSON reader ends the process."""
+    with _open(path) as file:
+        for number, line in enumerate(file, start=1):
+            start = line[:16].removeprefix(codecs.BOM_UTF8).lstrip()
+            if start.startswith(b"null"):
+                raise ValueError(f"line {number} of {path.name} is null.")
+            if number == 1 and start.startswith(b"[") and None in json.loads(line + file.read()):
+                raise ValueError(f"{path.name} has the row null.")
+
+
+def _refuse_broken_line(path: Path) -> None:
+    """Raise ValueError for a line that is no JSON object, but not for the lines of an array."""
+    with _open(path) as file:
+        for number, line in enumerate(file, start=1):
+            if number == 1 and line.startswith(b"["):
+                return
+            try:
+                is_row = not line.strip() or isinstance(json.loads(line), dict)
+            except ValueError:
+                is_row = False
+            if not is_row:
+                excerpt = line[:40].decode(errors="backslashreplace").strip()
+                raise ValueError(f"line {number} of {path.name} is no JSON object: {excerpt}")
+
+
+def _refuse_rewritten_dates(path: Path, splits: DatasetDict, cache_dir: str) -> None:
+    """Raise ValueError if datasets has rewritten the dates of a JSON file, "2024-01-01" to "2024-01-01 00:00:00".
+
+    Its JSON reader makes timestamps of a column if every text of the file in it is a date. If the same column has
+    other texts in an earlier file, datasets turns these timestamps back into text, in another form.
+    """
+    with _open(path) as file:
+        if not re.search(rb'"\d{4}-\d\d-\d\d', file.read(2**20)):
+            return
+    columns = next(iter(splits.values())).features.flatten()  # "translation.de" for a nested column
+    alone = load_dataset("json", data_files=str(path), split="train", cache_dir=cache_dir)
+    for column, feature in alone.features.flatten().items():
+        if getattr(feature, "dtype", "").startswith("timestamp") and columns.get(column) == Value("string"):
+            raise ValueError(
+                f"every text of {path.name} in the column {column!r} is a date, and is read as another text. Give the "
+                "data as CSV files."
+            )
+
+
+def _open(path: Path):
+    with path.open("rb") as file:
+        compressed = file.read(2) == b"\x1f\x8b"
+    return gzip.open(path) if compressed else path.open("rb")
+
+
+def check_new_folder(output_dir: str, dataset_name: str) -> Path:
+    """The folder that a command is to make out of another folder or a Hub dataset.
+
+    Raises:
+        UserError: there is something of that name; or it is in the other folder, whose data it would join.
+    """
+    folder = Path(os.path.abspath(output_dir))
+    if os.path.lexists(folder):
+        raise UserError(f"`output_dir` ({output_dir}) exists. Choose a new folder.")
+    if os.path.isdir(dataset_name) and Path(dataset_name).resolve() in folder.resolve().parents:
+        raise UserError(
+            f"`output_dir` ({output_dir}) is in `dataset_name` ({dataset_name}), whose data its files would join. "
+            "Choose a folder outside."
+        )
+    return folder
+
+
+def save_splits(splits: Mapping[str, Dataset], folder: Path) -> None:
+    """Write each split into a file of JSON lines in a new folder, which appears when it is complete.
+
+    Args:
+        splits: by "train", "validation" and "test".
+        folder: it must not exist.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f"{folder.name}.unfinished-", dir=folder.parent) as unfinished:
+        whole = Path(unfinished, folder.name)
+        whole.mkdir()
+        for name, rows in splits.items():
+            rows.to_json(whole / f"{name}.jsonl", force_ascii=False, date_format="iso")
+        whole.rename(folder)
