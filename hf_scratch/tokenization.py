@@ -164,15 +164,9 @@ def _byte_level_bpe(
 
 
 def count_unknown(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], is_target: bool = False) -> Counter:
-    """Count the pieces of `texts`, characters or words, that the tokenizer does not know.
+    """Count each piece of `texts`, a character or word, that a fast tokenizer does not know.
 
-    Args:
-        tokenizer: a fast tokenizer.
-        texts: the texts.
-        is_target: whether they are in the target language.
-
-    Returns:
-        How often each such piece occurs; empty for a byte-level tokenizer.
+    A byte-level tokenizer knows all. Target texts are read by the second vocabulary, if there is one.
     """
     unknown = Counter()
     if tokenizer.unk_token_id is None:
@@ -191,17 +185,7 @@ def count_unknown(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], is_t
 def describe_unknown(
     tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], name: str, is_target: bool = False
 ) -> list[str]:
-    """Say what the tokenizer does not know of `texts`.
-
-    Args:
-        tokenizer: a fast tokenizer.
-        texts: the texts.
-        name: what to call the texts.
-        is_target: whether they are in the target language.
-
-    Returns:
-        One sentence, or none if all is known.
-    """
+    """Say in one sentence what the tokenizer does not know of `texts`, which it calls `name`; none if all is known."""
     unknown = count_unknown(tokenizer, texts, is_target)
     if not unknown:
         return []

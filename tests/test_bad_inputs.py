@@ -28,7 +28,7 @@ RECIPES = {
 }
 DATA = {
     "latin.jsonl": ('{"text": "a"}\n{"text": "für"}\n'.encode("latin-1"), "is not UTF-8 text"),
-    "utf16.jsonl": ('{"text": "a"}\n'.encode("utf-16"), "line 1 of utf16.jsonl is no JSON object"),
+    "utf16.jsonl": ('{"text": "a"}\n'.encode("utf-16"), "of utf16.jsonl is no JSON object"),
     "table.jsonl": (b"text,source\na,b\n", "line 1 of table.jsonl is no JSON object: text,source"),
     "broken.jsonl": (b'{"text": "a"}\n{"text": "b\n', "line 2 of broken.jsonl is no JSON object"),
     "number.jsonl": (b'{"text": "a"}\n{"text": 3}\n', "row 1, counted from 0, has no text, but 3, in column 'text'"),
@@ -39,7 +39,7 @@ DATA = {
     "twice.jsonl": (b'{"text": "a", "text": "b"}\n', "twice"),
     "dates.jsonl": (b'{"text": "2024-01-01"}\n', "has no text, but datetime"),
     "spaces.jsonl": (b"\n\n", "no data"),
-    "null.jsonl": (b'{"text": "a"}\n null\n', "line 2 of null.jsonl is null"),
+    "null.jsonl": (b'{"text": "a"}\n null\n', "line 2 of null.jsonl is no JSON object: null"),
     "null.json": (b'[null, {"text": "a"}]', "null.json has the row null"),
     "named.jsonl.gz": (b'{"text": "a"}\n', "named.jsonl.gz"),
     "empty.jsonl": (b"", "empty.jsonl"),

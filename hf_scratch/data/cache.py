@@ -32,12 +32,7 @@ def cache_folder(cache_dir: str | None = None) -> Path:
 def make_once(folder: Path, make: Callable[[Path], None]) -> Path:
     """Make a folder, unless it exists. One process makes it, and the others wait, without a limit of time.
 
-    Args:
-        folder: the folder. It appears when it is complete.
-        make: gets a new, empty folder, and fills it.
-
-    Returns:
-        The folder.
+    `make` fills a new, empty folder, which appears under its name when it is complete.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     unfinished = folder.with_name(folder.name + ".unfinished")
@@ -57,12 +52,7 @@ def make_once(folder: Path, make: Callable[[Path], None]) -> Path:
 def describe_source(args, cache_dir: str | None = None) -> dict[str, Any]:
     """Describe the data that a script's `DataArguments` name, without loading them: other data, another description.
 
-    Args:
-        args: the script's `DataArguments`.
-        cache_dir: see `load_splits`.
-
-    Returns:
-        The names and limits; of files, what identifies their content; of a Hub dataset, its commit.
+    It has the names and limits; of files, what identifies their content; of a Hub dataset, its commit.
     """
     names = ("dataset_name", "dataset_config_name", *FILES, *LIMITS, "streaming")
     source: dict[str, Any] = {name: getattr(args, name) for name in names}
@@ -139,16 +129,10 @@ def save_prepared(
     options: dict[str, Any],
     **facts: Any,
 ) -> None:
-    """Fill a folder with prepared data.
+    """Fill an empty folder with prepared data.
 
-    Args:
-        folder: an empty folder.
-        texts: the texts of each split.
-        encode: makes the rows of a split, from its texts, its name, and the name of a file to write them to.
-        tokenizer: saved beside the rows.
-        options: what determines the rows. With "train_texts", the training split's texts are kept too; those of the
-            others always are.
-        facts: what else a run must know of the data.
+    `encode` makes the rows of a split, from its texts, its name, and the name of a file to write them to. The training
+    split's texts are kept only with the option "train_texts"; those of the others always are.
     """
     work = folder / "work"
     work.mkdir()

@@ -18,15 +18,9 @@ TEXTS_AT_ONCE = 1000  # that an encoder gets
 
 
 def check_texts(rows: Dataset, column: str, name: str) -> None:
-    """Check that each row has text in a column.
+    """Raise ValueError if a row has no text in a column, something else, or bytes that are not UTF-8.
 
-    Args:
-        rows: the rows.
-        column: the column's name.
-        name: what the error calls the rows.
-
-    Raises:
-        ValueError: a row has no text or something else there, or bytes that are not UTF-8.
+    Errors call the rows `name`.
     """
     if getattr(rows.features[column], "dtype", None) not in ("string", "large_string", "null"):
         for row, value in enumerate(rows[column]):
@@ -66,15 +60,9 @@ class Encoder(Protocol):
 def encode_rows(
     texts: Dataset, encode: Encoder, name: str, num_proc: int | None = None, cache_file_name: str | None = None
 ) -> Dataset:
-    """Make rows of token ids of texts, of 1,000 texts at a time.
+    """Make rows of token ids of texts, 1,000 texts at a time. The result does not depend on the processes.
 
-    Args:
-        texts: the texts.
-        encode: makes the rows.
-        name: what the progress bar calls the texts.
-        num_proc: processes; the result does not depend on them. Default: all cores, but one process for every
-            `ROWS_PER_PROCESS` texts.
-        cache_file_name: the file for the rows. Default: one in the cache of datasets.
+    By default there is one process for every `ROWS_PER_PROCESS` texts, up to the cores.
     """
     options = {"batched": True, "features": encode.features, "cache_file_name": cache_file_name}
     options["desc"] = f"{name}: tokenising"
@@ -119,13 +107,7 @@ def count_bytes(table: pa.Table, columns: Sequence[str]) -> int:
 
 
 def sample_rows(rows: Dataset, columns: Sequence[str], megabytes: float) -> Dataset:
-    """Take rows, evenly spaced, that have at most this many megabytes of text. Fewer rows are taken as they are.
-
-    Args:
-        rows: the rows.
-        columns: the columns whose texts count.
-        megabytes: of 1,000,000 bytes.
-    """
+    """Take rows, evenly spaced, whose columns have at most this many megabytes (1,000,000 bytes) of text together."""
     tables = rows.select_columns(list(columns)).with_format("arrow").iter(ROWS_AT_ONCE)
     step = sum(count_bytes(table, columns) for table in tables) / (megabytes * 1e6)
     if step <= 1:
@@ -143,12 +125,7 @@ def id_type(tokenizer) -> Value:
 
 
 def make_lists(rows: Sequence[Sequence], item: Value) -> pa.ListArray:
-    """Make a column of lists, e.g. of token ids.
-
-    Args:
-        rows: the lists.
-        item: the type of their items.
-    """
+    """Make a column of lists of items of a type, e.g. of token ids."""
     offsets = np.zeros(len(rows) + 1, dtype=np.int32)
     np.cumsum([len(row) for row in rows], out=offsets[1:])
     values = np.fromiter(chain.from_iterable(rows), dtype=item.dtype, count=int(offsets[-1]))

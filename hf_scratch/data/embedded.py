@@ -159,15 +159,7 @@ def describe_embedded() -> str:
 
 
 def make_embedded(name: str, config_name: str | None = None) -> DatasetDict:
-    """Make an embedded set.
-
-    Args:
-        name: a key of `EMBEDDED`.
-        config_name: one of its `configs`. Default: as its `make` makes it.
-
-    Raises:
-        ValueError: there is no such set, or it has no such configuration.
-    """
+    """Make the set of a key of `EMBEDDED`, or one of its `configs`; ValueError if there is none."""
     one = EMBEDDED.get(name)
     make = None if one is None else one.make if config_name is None else one.configs.get(config_name)
     if make is None:

@@ -115,12 +115,6 @@ def tokenize_pairs(
 def count_cut(encoded: Dataset, name: str, max_source_length: int, max_target_length: int) -> str:
     """Count the sides that `tokenize_pairs` cut, and log a warning if there are any.
 
-    Args:
-        encoded: its rows.
-        name: what the warning calls them.
-        max_source_length: the limit of a source, in tokens.
-        max_target_length: the limit of a target, in tokens.
-
     Returns:
         A phrase for the card, e.g. "3 of 100 sources at 128 tokens"; "" if nothing was cut.
     """

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -68,10 +68,6 @@ def load_splits(
 def load_from_arguments(args, cache_dir: str | None = None) -> DatasetDict:
     """Load the splits that a script's `DataArguments` name, cut to `max_{train,eval,predict}_samples` rows.
 
-    Args:
-        args: the script's `DataArguments`.
-        cache_dir: see `load_splits`.
-
     Raises:
         ValueError: there is no training data; or see `load_splits`.
     """
@@ -129,41 +125,40 @@ def _load_folder(folder: str, config_name: str | None, cache_dir: str | None) ->
 
 
 def _load(json_files: Iterable[Path], *args, **kwargs):
-    """Call `load_dataset`, and name the line that is at fault of JSON lines that it cannot read."""
+    """Call `load_dataset`, and name the line at fault of a JSON file that it cannot read."""
     for path in json_files:
-        _refuse_null(path)
+        _refuse_lines(path, _is_null)  # on which pyarrow's reader ends the process
     try:
         return load_dataset(*args, **kwargs)
     except Exception:
         for path in json_files:
-            _refuse_broken_line(path)
+            _refuse_lines(path, _is_no_object)
         raise
 
 
-def _refuse_null(path: Path) -> None:
-    """Raise ValueError for the row `null`, on which pyarrow's JSON reader ends the process."""
+def _refuse_lines(path: Path, is_fault: Callable[[bytes], bool]) -> None:
+    """Raise ValueError for the first faulty line of JSON lines, and for the row `null` of a JSON array."""
     with _open(path) as file:
         for number, line in enumerate(file, start=1):
-            start = line[:16].removeprefix(codecs.BOM_UTF8).lstrip()
-            if start.startswith(b"null"):
-                raise ValueError(f"line {number} of {path.name} is null.")
-            if number == 1 and start.startswith(b"[") and None in json.loads(line + file.read()):
-                raise ValueError(f"{path.name} has the row null.")
-
-
-def _refuse_broken_line(path: Path) -> None:
-    """Raise ValueError for a line that is no JSON object, but not for the lines of an array."""
-    with _open(path) as file:
-        for number, line in enumerate(file, start=1):
+            line = line.removeprefix(codecs.BOM_UTF8).strip()
             if number == 1 and line.startswith(b"["):
+                if None in json.loads(line + file.read()):
+                    raise ValueError(f"{path.name} has the row null.")
                 return
-            try:
-                is_row = not line.strip() or isinstance(json.loads(line), dict)
-            except ValueError:
-                is_row = False
-            if not is_row:
-                excerpt = line[:40].decode(errors="backslashreplace").strip()
+            if is_fault(line):
+                excerpt = line[:40].decode(errors="backslashreplace")
                 raise ValueError(f"line {number} of {path.name} is no JSON object: {excerpt}")
+
+
+def _is_null(line: bytes) -> bool:
+    return line.startswith(b"null")
+
+
+def _is_no_object(line: bytes) -> bool:
+    try:
+        return line != b"" and not isinstance(json.loads(line), dict)
+    except ValueError:
+        return True
 
 
 def _refuse_rewritten_dates(path: Path, splits: DatasetDict, cache_dir: str) -> None:
@@ -209,12 +204,7 @@ def check_new_folder(output_dir: str, dataset_name: str) -> Path:
 
 
 def save_splits(splits: Mapping[str, Dataset], folder: Path) -> None:
-    """Write each split into a file of JSON lines in a new folder, which appears when it is complete.
-
-    Args:
-        splits: by "train", "validation" and "test".
-        folder: it must not exist.
-    """
+    """Write each split into a file of JSON lines in a new folder, which appears when it is complete."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f"{folder.name}.unfinished-", dir=folder.parent) as unfinished:
         whole = Path(unfinished, folder.name)

@@ -209,15 +209,7 @@ class StreamCollator:
 
 
 def load_stream(args, cache_dir: str | None = None) -> tuple[datasets.IterableDataset, DatasetDict]:
-    """Open the training data as a stream, and load the other splits.
-
-    Args:
-        args: a script's `DataArguments`.
-        cache_dir: see `load_splits`.
-
-    Returns:
-        The rows of "train"; and the splits "validation" and "test", as many of them as there are, cut to
-        `max_eval_samples` and `max_predict_samples` rows.
+    """Open the training data that a script's `DataArguments` name as a stream, and load the other splits.
 
     Raises:
         ValueError: there is no training data, or a file or folder cannot be read; or see `load_splits`.
