@@ -4,7 +4,7 @@ import pickle
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from transformers import AutoTokenizer
 
 from hf_scratch import ScratchGPTConfig, ScratchTransformerConfig, SourceTargetTokenizer
 from hf_scratch.errors import UserError
@@ -175,19 +175,6 @@ def test_a_target_tokenizer_that_is_missing_or_another_is_refused(tmp_path):
             target_tokenizer_object=BYTE_LEVEL["bpe"].backend_tokenizer,
             unk_token="<unk>",
         )
-
-
-def test_decoding_a_target_does_not_disturb_encoding_in_another_thread(monkeypatch):
-    tokenizer = make_words(add_eos=True)
-    source, target = tokenizer(SOURCE[0])["input_ids"], tokenizer(text_target=TARGET[0])["input_ids"]
-    decode = PreTrainedTokenizerFast._decode
-
-    def decode_while_another_encodes(self, *args, **kwargs):
-        assert tokenizer(SOURCE[0])["input_ids"] == source
-        return decode(self, *args, **kwargs)
-
-    monkeypatch.setattr(PreTrainedTokenizerFast, "_decode", decode_while_another_encodes)
-    assert tokenizer.decode(target, skip_special_tokens=True) == TARGET[0]
 
 
 def test_special_tokens_must_be_in_both_vocabularies(tmp_path):
