@@ -5,7 +5,6 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -49,12 +48,14 @@ def check_texts(rows: Dataset, column: str, name: str) -> None:
         )
 
 
-class Encoder(Protocol):
+class Encoder:
     """Makes rows of token ids of a batch of texts; `features` are those of its rows."""
 
     features: Features
 
-    def __call__(self, batch: dict) -> pa.Table: ...
+    def __call__(self, batch: dict) -> pa.Table:
+        """Return the rows of a batch of texts."""
+        raise NotImplementedError
 
 
 def encode_rows(

@@ -10,11 +10,11 @@ from datasets import Dataset, Features, List
 from torch.nn.utils.rnn import pad_sequence
 from transformers import DataCollatorForLanguageModeling
 
-from .columns import encode_rows, id_type, make_lists
+from .columns import Encoder, encode_rows, id_type, make_lists
 from .texts import encode_texts, end_id
 
 
-class TextSplitter:
+class TextSplitter(Encoder):
     """Tokenises a batch of texts into rows: see `split_texts`."""
 
     def __init__(self, tokenizer, block_size: int):

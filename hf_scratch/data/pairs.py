@@ -11,7 +11,7 @@ import pyarrow as pa
 import torch
 from datasets import Dataset, Features, List, Translation, Value
 
-from .columns import check_texts, encode_rows, id_type, make_lists, read_numbers
+from .columns import Encoder, check_texts, encode_rows, id_type, make_lists, read_numbers
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ def take_pairs(rows: Dataset, source_lang: str, target_lang: str, name: str = "t
     return rows.select_columns(columns).rename_columns(dict(zip(columns, ("source", "target"), strict=True)))
 
 
-class PairEncoder:
+class PairEncoder(Encoder):
     """Tokenises a batch of pairs: see `tokenize_pairs`."""
 
     def __init__(self, tokenizer, max_source_length: int, max_target_length: int):

@@ -8,7 +8,7 @@ import pyarrow as pa
 import torch
 from datasets import Dataset, Features, List, Value
 
-from .columns import check_texts, encode_rows, id_type, make_lists
+from .columns import Encoder, check_texts, encode_rows, id_type, make_lists
 
 
 def take_texts(
@@ -73,7 +73,7 @@ def check_padding(tokenizer) -> None:
         raise ValueError("The tokenizer has no padding token, which fills rows up. Set its `pad_token`.")
 
 
-class TextPacker:
+class TextPacker(Encoder):
     """Packs a batch of texts into rows: see `pack_texts`."""
 
     def __init__(self, tokenizer, block_size: int, has_prompts: bool = False, packing: bool = True):
