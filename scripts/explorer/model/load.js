@@ -1,0 +1,117 @@
+// Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+/** Load a folder that `save_pretrained` wrote: from a URL, from dropped files, or from a Map. */
+
+import { NOT_APPLIED } from "./generate.js";
+import { MODELS } from "./models.js";
+import { readSafetensors } from "./safetensors.js";
+import { Tokenizer } from "./tokenizer.js";
+
+const LARGEST = { json: 64e6, safetensors: 1e9 }; // bytes
+
+/**
+ * The files under a URL that ends with "/".
+ *
+ * @returns {(name: string) => Promise<ArrayBuffer | null>} null for a file that is not there.
+ */
+export function fromUrl(url) {
+  return async (name) => {
+    const response = await fetch(url + name);
+    if (response.status === 404) return null;
+    if (!response.ok) throw new Error(`${name} could not be loaded: the server says ${response.status}.`);
+    checkSize(name, Number(response.headers.get("content-length")));
+    return response.arrayBuffer();
+  };
+}
+
+/** Files that a user chose or dropped: File objects, or a Map of paths to Files or ArrayBuffers. */
+export function fromFiles(files) {
+  const paths = files instanceof Map ? files : new Map(Array.from(files, (file) => [file.webkitRelativePath || file.name, file]));
+  // the folder may lie in another: take the config.json that is highest
+  const depth = (path) => path.split("/").length;
+  const isConfig = (path) => path === "config.json" || path.endsWith("/config.json");
+  const [config = ""] = [...paths.keys()].filter(isConfig).sort((a, b) => depth(a) - depth(b));
+  const folder = config.slice(0, -"config.json".length);
+  return async (name) => {
+    const file = paths.get(folder + name);
+    if (file === undefined) return null;
+    checkSize(name, file.size ?? file.byteLength);
+    return file instanceof ArrayBuffer ? file : file.arrayBuffer();
+  };
+}
+
+function checkSize(file, bytes) {
+  const largest = LARGEST[file.split(".").at(-1)];
+  if (bytes > largest) throw new Error(`${file} is larger than ${largest / 1e6} MB, too large for this page.`);
+}
+
+async function readJson(source, name) {
+  const bytes = await source(name);
+  if (bytes === null) return null;
+  try {
+    const value = JSON.parse(new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes));
+    if (typeof value === "object" && value !== null && !Array.isArray(value)) return value;
+  } catch {
+    // the same sentence
+  }
+  throw new Error(`${name} is not whole: it holds no JSON object.`);
+}
+
+async function readWeights(source) {
+  const whole = await source("model.safetensors");
+  if (whole !== null) return readSafetensors(whole);
+  const index = await readJson(source, "model.safetensors.index.json");
+  if (index === null) throw new Error("This folder holds no weights: there is no model.safetensors in it.");
+  const tensors = new Map();
+  for (const name of new Set(Object.values(index.weight_map ?? {}))) {
+    const shard = await source(name);
+    if (shard === null) throw new Error(`The weights are not whole: ${name} is missing.`);
+    readSafetensors(shard).forEach((tensor, key) => tensors.set(key, tensor));
+  }
+  return tensors;
+}
+
+/** The model of a config.json and its tensors. */
+export function buildModel(config, tensors) {
+  if (!Object.hasOwn(MODELS, config.model_type ?? "")) {
+    const found = String(config.model_type ?? "no model type");
+    throw new Error(`config.json names ${found}; this page runs scratch_transformer and scratch_gpt.`);
+  }
+  return new MODELS[config.model_type](config, tensors);
+}
+
+/**
+ * Load a model with its tokenizer.
+ *
+ * @param source what `fromUrl` or `fromFiles` returned.
+ * @returns {{model, tokenizer, targetTokenizer, generation_config, num_parameters, dtype, warnings}} `targetTokenizer` is
+ *   the same one, unless the folder has two vocabularies.
+ * @throws {Error} the folder is no model of ours, or a file is missing or damaged; the message is one sentence.
+ */
+export async function loadModel(source) {
+  const config = await readJson(source, "config.json");
+  if (config === null) throw new Error("This folder holds no model: there is no config.json in it.");
+  if (config.is_causal === false) throw new Error("This model fills in masked tokens, and does not predict the next one.");
+  const tokenizerConfig = (await readJson(source, "tokenizer_config.json")) ?? {};
+  const file = await readJson(source, "tokenizer.json");
+  if (file === null) throw new Error("This folder holds no tokenizer: there is no tokenizer.json in it.");
+  const tokenizer = new Tokenizer(file);
+  let targetTokenizer = tokenizer;
+  if (tokenizerConfig.tokenizer_class === "SourceTargetTokenizer") {
+    const target = await readJson(source, "target_tokenizer.json");
+    if (target === null) throw new Error("This folder holds one of two tokenizers: there is no target_tokenizer.json in it.");
+    targetTokenizer = new Tokenizer(target);
+  }
+  const tensors = await readWeights(source);
+  const model = buildModel(config, tensors);
+  for (const [each, size] of [[tokenizer, (model.encoder ?? model.decoder).vocabSize], [targetTokenizer, model.decoder.vocabSize]]) {
+    if (each.size > size) throw new Error(`The tokenizer has ${each.size} tokens, but the model only ${size}.`);
+  }
+  const saved = await readJson(source, "generation_config.json");
+  const ofModel = { eos_token_id: model.config.eos_token_id };
+  const generation_config = { ...ofModel, ...saved };
+  const isSet = (name) => ![undefined, null, 0, 1].includes(generation_config[name]);
+  const warnings = NOT_APPLIED.filter(isSet).map((name) => `generation_config.json sets ${name}, which is not applied here.`);
+  const dtype = [...new Set([...tensors.values()].map((tensor) => tensor.dtype))].join(", ");
+  const num_parameters = [...tensors.values()].reduce((sum, tensor) => sum + tensor.data.length, 0);
+  return { model, tokenizer, targetTokenizer, generation_config, num_parameters, dtype, warnings };
+}
