@@ -22,9 +22,10 @@ function unknown(part, type) {
   return new Error(`tokenizer.json has the ${part} "${type}", which is not known here.`);
 }
 
-/** A pattern of the library as a RegExp: what \s, \w and \d match is wider there than in JavaScript. */
+/** A pattern of the library (Oniguruma) as a RegExp: what \s, \w and \d match is wider there than in JavaScript. */
 function compile(pattern) {
-  const classes = { s: "\\p{White_Space}", S: "\\P{White_Space}", d: "\\p{Nd}", w: "[\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}]" };
+  const word = "[\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}²³¹¼½¾]";
+  const classes = { s: "\\p{White_Space}", S: "\\P{White_Space}", d: "\\p{Nd}", w: word };
   try {
     return new RegExp(pattern.replace(/\\(.)/gsu, (escape, letter) => classes[letter] ?? escape), "gv");
   } catch {
@@ -193,18 +194,18 @@ export class Tokenizer {
     this.toIds = make(MODELS, { ...model, vocab }, "model");
     this.postProcess = make(POST_PROCESSORS, file.post_processor, "post-processor");
     this.toText = make(DECODERS, file.decoder, "decoder", (tokens) => [tokens.join(" ")]);
+    const given = added.filter((token) => !token.normalized);
+    const normalized = added
+      .filter((token) => token.normalized)
+      .map((token) => ({ ...token, content: this.normalize(token.content) }));
     this.tokens = new Map([...vocab].map(([token, id]) => [id, token]));
-    added.forEach(({ id, content }) => this.tokens.set(id, content));
+    [...given, ...normalized].forEach(({ id, content }) => this.tokens.set(id, content));
     this.size = [...this.tokens.keys()].reduce((largest, id) => Math.max(largest, id), -1) + 1;
     this.special = new Set(added.filter((token) => token.special).map((token) => token.id));
-    // added tokens are found in the text as it is, or once it is normalized
-    this.added = [
-      findAdded(added.filter((token) => !token.normalized)),
-      findAdded(added.filter((token) => token.normalized).map((t) => ({ ...t, content: this.normalize(t.content) }))),
-    ];
+    this.added = [findAdded(given), findAdded(normalized)];
   }
 
-  /** Text to ids. Added tokens are split off first; then each piece between them is normalized by itself. */
+  /** Text to ids. Added tokens are split off first; each piece between them is normalized by itself, and split again. */
   encode(text, addSpecialTokens = true) {
     const [given, normalized] = this.added;
     const toIds = (piece) => this.preTokenize([piece]).flatMap(this.toIds);
@@ -221,7 +222,8 @@ export class Tokenizer {
   /** A token on one line: "·" for a space, "↵" for the end of a line, U+00A0 for a no-break space. */
   read(id) {
     // a decoder drops the space before the first token, so the token is read behind itself
-    const text = this.decode([id, id], false).slice(this.decode([id], false).length);
+    const [once, twice] = [[id], [id, id]].map((ids) => Array.from(this.decode(ids, false)));
+    const text = twice.slice(once.length).join("");
     const name = (char) => `U+${char.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
     const line = text.replaceAll(" ", "·").replaceAll("\n", "↵").replaceAll("\t", "⇥");
     return line.replace(/[\p{C}\p{Z}]/gu, name) || "·";

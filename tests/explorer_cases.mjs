@@ -1,0 +1,121 @@
+// Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+/** Runs the explorer's model for test_explorer_model.py: a file of cases, each {kind, ...}, to a JSON list of results. */
+
+import { readFileSync, readdirSync } from "node:fs";
+
+import { completeOptions, predict, search, shapeProbabilities } from "../scripts/explorer/model/generate.js";
+import { ACTIVATIONS } from "../scripts/explorer/model/layers.js";
+import { buildModel, fromFiles, loadModel } from "../scripts/explorer/model/load.js";
+import { readSafetensors } from "../scripts/explorer/model/safetensors.js";
+import { Tokenizer } from "../scripts/explorer/model/tokenizer.js";
+import { serve } from "../scripts/explorer/worker.js";
+
+const readBytes = (path) => Uint8Array.from(readFileSync(path)).buffer;
+const readJson = (path) => JSON.parse(readFileSync(path, "utf8"));
+const toBase64 = (arrays) => arrays.map((array) => Buffer.from(Float32Array.from(array).buffer).toString("base64"));
+
+/** A folder's own files as a Map, as a page gets them from a user. */
+function filesOf(folder) {
+  const names = readdirSync(folder).filter((name) => /\.(json|safetensors)$/.test(name));
+  return new Map(names.map((name) => [`${folder}/${name}`, readBytes(`${folder}/${name}`)]));
+}
+
+/** A folder, with its tokenizer if it has one. */
+const loaded = new Map();
+async function load(folder) {
+  const files = filesOf(folder);
+  if (!loaded.has(folder) && files.has(`${folder}/tokenizer.json`)) loaded.set(folder, await loadModel(fromFiles(files)));
+  if (!loaded.has(folder)) {
+    const model = buildModel(readJson(`${folder}/config.json`), readSafetensors(files.get(`${folder}/model.safetensors`)));
+    loaded.set(folder, { model, generation_config: readJson(`${folder}/generation_config.json`) });
+  }
+  return loaded.get(folder);
+}
+
+const KINDS = {
+  /** Logits of each row: of all positions at once, and token by token with a cache for all rows. */
+  async logits({ folder, rows, source, steps }) {
+    const { model } = await load(folder);
+    const whole = rows.flatMap((row) => model.decode([row], model.start(source).cache, true).logits);
+    const stepwise = [];
+    let { cache } = model.start(source);
+    for (let i = 0; steps && i < rows[0].length; i++) {
+      const output = model.decode(rows.map((row) => [row[i]]), cache);
+      cache = output.cache;
+      stepwise.push(...output.logits);
+    }
+    return { whole: toBase64(whole), stepwise: toBase64(stepwise) };
+  },
+  activations: ({ numbers }) =>
+    Object.fromEntries(Object.entries(ACTIVATIONS).map(([name, activation]) => [name, numbers.map(activation)])),
+  encode({ file, texts }) {
+    const tokenizer = new Tokenizer(readJson(file));
+    return texts.map((text) => {
+      const ids = tokenizer.encode(text);
+      return { ids, text: tokenizer.decode(ids), shown: ids.map((id) => tokenizer.read(id)) };
+    });
+  },
+  async generate({ folder, sources, options, prefix }) {
+    const { model, tokenizer, generation_config: generationConfig } = await load(folder);
+    return sources.map((source) => {
+      const { cache, prompt } = model.start(typeof source === "string" ? tokenizer.encode(source) : source);
+      const ids = [...prompt, ...prefix];
+      const steps = search(model, { ids, cache }, completeOptions(model, generationConfig, options, ids.length));
+      const trace = [];
+      for (;;) {
+        const { done, value } = steps.next();
+        if (done) return { steps: trace, sequences: value };
+        trace.push(value);
+      }
+    });
+  },
+  shape: ({ logits, options }) => Array.from(shapeProbabilities(Float32Array.from(logits), options)),
+  predict: ({ logits, token, options }) => predict(Float32Array.from(logits), token, options),
+  async inspect({ folder, inputIds, decoderInputIds, lens }) {
+    const { model } = await load(folder);
+    const trace = model.inspect(inputIds, decoderInputIds);
+    const at = ([stack, layer, part, name]) => trace[stack].layers[layer][part][name];
+    const logits = lens.map((path) => toBase64(model.lens(path[0], at(path).data)));
+    const encode = (value) => {
+      if (value instanceof Float32Array) return toBase64([value])[0];
+      if (typeof value !== "object" || value === null) return value;
+      return Array.isArray(value) ? value.map(encode) : Object.fromEntries(Object.entries(value).map(([k, v]) => [k, encode(v)]));
+    };
+    return { trace: encode(trace), logits };
+  },
+  /** What loading a folder says, with some files changed. */
+  async load({ folder, changes }) {
+    const files = filesOf(folder);
+    for (const [name, text] of Object.entries(changes)) {
+      if (text === null) files.delete(`${folder}/${name}`);
+      else files.set(`${folder}/${name}`, new TextEncoder().encode(text).buffer);
+    }
+    try {
+      const { num_parameters, dtype, warnings } = await loadModel(fromFiles(files));
+      return { num_parameters, dtype, warnings };
+    } catch (error) {
+      return { error: error.message };
+    }
+  },
+  /** Replies of the worker to requests, which are sent at once, or each when the one before is answered. */
+  async worker({ folder, requests, atOnce }) {
+    const replies = [];
+    const receive = serve((reply) => replies.push(structuredClone(reply)));
+    await receive({ id: 0, type: "load", model: "m", source: { files: filesOf(folder) } });
+    const sent = [];
+    for (const request of requests) {
+      sent.push(receive({ model: "m", ...request }));
+      if (!atOnce) await sent.at(-1);
+    }
+    await Promise.all(sent);
+    return replies;
+  },
+};
+
+const results = [];
+for (const { kind, ...given } of readJson(process.argv[2])) {
+  const begin = process.cpuUsage();
+  const result = await KINDS[kind](given);
+  results.push({ result, seconds: process.cpuUsage(begin).user / 1e6 });
+}
+process.stdout.write(JSON.stringify(results, (_, value) => (value instanceof Float32Array ? Array.from(value) : value)));
