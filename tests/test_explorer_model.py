@@ -141,13 +141,16 @@ def make_strange_texts(count: int) -> list[str]:
     """
     draw = random.Random(0)
     ranges = [
-        (0x00, 0x20), (0x20, 0x7F), (0x7F, 0x100), (0x300, 0x370), (0x370, 0x400), (0x590, 0x61C), (0x61E, 0x700), (0x900, 0x970),
+        (0x00, 0x20), (0x20, 0x7F), (0x7F, 0x100), (0x300, 0x370), (0x370, 0x400), (0x590, 0x61C),
+        (0x61E, 0x700), (0x900, 0x970),
         (0xE00, 0xE80), (0x1E00, 0x1F00), (0x2000, 0x2070), (0x20D0, 0x2100), (0x3000, 0x3100), (0x4E00, 0x4F00),
         (0xAC00, 0xAD00), (0xFE00, 0xFF00), (0xFF00, 0xFFF0), (0x10400, 0x10450), (0x1D400, 0x1D800),
         (0x1F300, 0x1F700), (0x1F900, 0x1FA00), (0x20000, 0x20100), (0xE0020, 0xE0080),
     ]  # fmt: skip
-    pieces = ["\r\n", "👩‍👩‍👧", "🇩🇪", "👍🏽", "e\u0301", "\ufeff", "\x85", "\u2028", " ", "  ", "don't", "İ", "ΣΑΣ", "</s>", "<s>a", "ﬁ",
-              "½", "②", "\u200f", "x" * 30, "__proto__", "�"]  # fmt: skip
+    pieces = [
+        "\r\n", "👩‍👩‍👧", "🇩🇪", "👍🏽", "e\u0301", "\ufeff", "\x85", "\u2028", " ", "  ", "don't", "İ", "ΣΑΣ", "</s>",
+        "<s>a", "ﬁ", "½", "②", "\u200f", "x" * 30, "__proto__", "�",
+    ]  # fmt: skip
     texts = []
     while len(texts) < count:
         text = ""
@@ -173,11 +176,12 @@ def compare_tokens(run_node, tmp_path_factory):
             tokenizer.save(str(path))
             cases.append({"kind": "encode", "file": str(path), "texts": texts})
         for (tokenizer, texts), results in zip(pairs, run_node(*cases), strict=True):
+            shown = {i: show_token(read_one(tokenizer, i)) for i in range(max(tokenizer.get_vocab().values()) + 1)}
             for text, result in zip(texts, results, strict=True):
                 ids = tokenizer.encode(text).ids
                 assert result["ids"] == ids, repr(text)
                 assert result["text"] == tokenizer.decode(ids), repr(text)
-                assert result["shown"] == [show_token(read_one(tokenizer, i)) for i in ids], repr(text)
+                assert result["shown"] == [shown[i] for i in ids], repr(text)
 
     return compare
 
@@ -196,9 +200,13 @@ def test_published_tokenizers_agree_on_real_texts(compare_tokens, multi30k, tiny
         with open(path, encoding="utf-8") as lines:
             return [json.loads(line)[field] for line, _ in zip(lines, range(count), strict=False)]
 
-    pairs = [(TRANSLATOR, read(f"{multi30k}/test.jsonl", "en", 1000)), (PUBLISHED[1], read(f"{multi30k}/test.jsonl", "de", 1000)),
-             (GPT, read(f"{tinystories}/validation.jsonl", "text", 300))]  # fmt: skip
-    compare_tokens([(load_backend(folder), texts) for folder, texts in pairs])
+    compare_tokens(
+        [
+            (load_backend(TRANSLATOR), read(f"{multi30k}/test.jsonl", "en", 1000)),
+            (load_backend(PUBLISHED[1]), read(f"{multi30k}/test.jsonl", "de", 1000)),
+            (load_backend(GPT), read(f"{tinystories}/validation.jsonl", "text", 300)),
+        ]
+    )
 
 
 def test_every_kind_of_tokenizer_agrees_on_strange_texts(compare_tokens, bert_tokenizer):
@@ -220,3 +228,304 @@ def test_added_tokens_are_found_before_the_rest_is_normalized(compare_tokens):
     tokenizer.add_tokens(["<new>", "<newer>", " spaced"])
     texts = ["a <new> b", "<new><newer>x", "a spaced b", "</s> <newer", "<new>"]
     compare_tokens([(tokenizer.backend_tokenizer, texts)])
+
+
+# searches
+
+
+def check_sequences(result: dict, outputs: dict, prompt_length: int, ends: set[int], text: str) -> bool:
+    """Assert that the best sequence is `generate()`'s, or tied with it within 1e-5; tell whether it is equal."""
+    expected = [cut(row.tolist(), prompt_length, ends) for row in outputs["sequences"]]
+    found = result["sequences"]
+    if "sequences_scores" in outputs:
+        scores = outputs["sequences_scores"].tolist()
+        np.testing.assert_allclose([each["score"] for each in found], scores, rtol=0, atol=1e-4, err_msg=text)
+        if found[0]["ids"] != expected[0]:
+            place = expected.index(found[0]["ids"])
+            assert scores[0] - scores[place] < 1e-5, text
+            return False
+    assert found[0]["ids"] == expected[0], text
+    return True
+
+
+def cut(ids: list[int], start: int, ends: set[int]) -> list[int]:
+    """Ids up to the first end token after `start`."""
+    return next((ids[: i + 1] for i in range(start, len(ids)) if ids[i] in ends), ids)
+
+
+def compare_searches(run_node, sentences: list[str], num_beams: int) -> None:
+    loaded = load_model(TRANSLATOR)
+    case = {"kind": "generate", "folder": str(TRANSLATOR), "sources": sentences, "prefix": []}
+    (results,) = run_node({**case, "options": {"num_beams": num_beams}})
+    inputs = loaded.tokenizer(sentences, return_tensors="pt", padding=True)
+    outputs = generate(loaded.model, **inputs, num_beams=num_beams)
+    for i, (sentence, result) in enumerate(zip(sentences, results, strict=True)):
+        rows = slice(i * num_beams, (i + 1) * num_beams)
+        one = {name: outputs[name][rows] for name in ("sequences", "sequences_scores") if name in outputs}
+        check_sequences(result, one, 1, loaded.end_tokens, sentence)
+
+
+def generate(model, input_ids, num_beams: int, **options) -> dict:
+    options |= {"do_sample": False, "num_beams": num_beams, "num_return_sequences": num_beams}
+    return model.generate(input_ids=input_ids, output_scores=True, return_dict_in_generate=True, **options)
+
+
+@pytest.mark.parametrize("num_beams", [1, 5])
+def test_translations_are_those_of_generate(run_node, num_beams):
+    clauses = ["in the snow", "with a red ball"]
+    more = [f"{sentence.rstrip('.!')} {clause}." for sentence in SENTENCES[:5] for clause in clauses]
+    compare_searches(run_node, [*SENTENCES, *more], num_beams)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_beams", [1, 5])
+def test_200_translations_are_those_of_generate(run_node, num_beams, multi30k):
+    with open(f"{multi30k}/test.jsonl", encoding="utf-8") as lines:
+        sentences = [json.loads(line)["en"] for line, _ in zip(lines, range(200), strict=False)]
+    compare_searches(run_node, sentences, num_beams)
+
+
+OPTIONS = [
+    {"num_beams": 1, "no_repeat_ngram_size": 2, "repetition_penalty": 1.3},
+    {"num_beams": 3, "early_stopping": False},
+    {"num_beams": 3, "early_stopping": "never", "length_penalty": 0.5},
+    {"num_beams": 4, "early_stopping": True, "length_penalty": 2.0, "eos_token_id": [2, 9, 11]},
+    {"num_beams": 4, "no_repeat_ngram_size": 2, "repetition_penalty": 1.2, "length_penalty": -0.5},
+    {"num_beams": 2, "max_new_tokens": 3, "early_stopping": False},
+]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_option_is_generates(run_node, family, tmp_path):
+    model = make_variant(family, "defaults")
+    model.save_pretrained(tmp_path)
+    rows = make_inputs_for(model, rows=6)["input_ids"]
+    prefix = [5, 6] if family == "transformer" else []
+    cases = [{"max_new_tokens": 12, **options} for options in OPTIONS]
+    case = {"kind": "generate", "folder": str(tmp_path), "sources": rows.tolist(), "prefix": prefix}
+    for options, results in zip(cases, run_node(*({**case, "options": options} for options in cases)), strict=True):
+        given = {"decoder_input_ids": torch.tensor([[1, *prefix]])} if prefix else {}
+        ends = options.get("eos_token_id", [2])
+        for row, result in zip(rows, results, strict=True):
+            outputs = generate(model, row[None], **options, **given)
+            start = 1 + len(prefix) if prefix else len(row)
+            assert check_sequences(result, outputs, start, set(ends), str(options))
+
+
+@pytest.mark.parametrize(("folder", "num_beams"), [(TRANSLATOR, 1), (TRANSLATOR, 5), (GPT, 3)])
+def test_steps_are_those_of_the_tree_of_beams(run_node, folder, num_beams):
+    loaded = load_model(folder)
+    tree = search_beams(loaded, loaded.encode(SENTENCES[1]), num_beams, max_new_tokens=10)
+    options = {"num_beams": num_beams, "max_new_tokens": 10}
+    ((result,),) = run_node(
+        {"kind": "generate", "folder": str(folder), "sources": [SENTENCES[1]], "prefix": [], "options": options}
+    )
+    assert len(result["steps"]) == len(tree.steps)
+    for step, expected in zip(result["steps"], tree.steps, strict=True):
+        for candidate, known in zip(step["candidates"], expected, strict=True):
+            numbers = {name: candidate.pop(name) for name in ("log_probability", "score", "final_score")}
+            assert candidate == {"token": known.token, "parent": known.parent, "outcome": known.outcome}
+            assert numbers == {name: pytest.approx(getattr(known, name), abs=1e-4) for name in numbers}
+        kept = [i for i, candidate in enumerate(step["candidates"]) if candidate["outcome"] == "kept"]
+        assert step["running"] == kept
+    for place, sequence in enumerate(result["sequences"]):
+        assert tree.steps[sequence["step"]][sequence["candidate"]].place == place
+
+
+def test_sampling_has_generates_probabilities(run_node):
+    torch.manual_seed(0)
+    logits = 3 * torch.randn(1, 200)
+    options = [
+        {},
+        {"temperature": 0.6},
+        {"top_k": 7},
+        {"top_p": 0.8},
+        {"temperature": 1.5, "top_k": 50, "top_p": 0.95},
+    ]
+    cases = [{"kind": "shape", "logits": logits[0].tolist(), "options": each} for each in options]
+    for each, shaped in zip(options, run_node(*cases), strict=True):
+        np.testing.assert_allclose(shaped, shape_probabilities(logits, **each)[0], rtol=1e-4, atol=1e-7)
+
+
+# what a page shows
+
+
+@pytest.mark.parametrize("folder", [TRANSLATOR, GPT])
+def test_intermediates_are_pythons(run_node, folder):
+    loaded = load_model(folder)
+    source = loaded.encode(SENTENCES[1])
+    target = torch.tensor([[1, 50, 60, 70]]) if loaded.is_translator else None
+    stacks = ["encoder", "decoder"] if loaded.is_translator else ["decoder"]
+    lens = [[stack, layer, "feed_forward", "hidden_states"] for stack in stacks for layer in (0, 2)]
+    given = {"inputIds": source[0].tolist(), "decoderInputIds": None if target is None else target[0].tolist()}
+    ((result),) = run_node({"kind": "inspect", "folder": str(folder), **given, "lens": lens})
+    trace = unpack(result["trace"])
+    attention = compute_attention(loaded, source, target)
+    parts = {
+        "self-attention": ("decoder", "self_attn"),
+        "cross-attention": ("decoder", "cross_attn"),
+        "decoder self-attention": ("decoder", "self_attn"),
+        "encoder self-attention": ("encoder", "self_attn"),
+    }
+    for name, weights in attention.items():
+        stack, part = parts[name]
+        found = np.stack([layer[part]["weights"] for layer in trace[stack]["layers"]])
+        np.testing.assert_allclose(found, weights, rtol=0, atol=1e-5)
+    for stack in stacks:
+        position = 2
+        stages = follow_token(loaded, position, source, target, stack, num_predictions=5)
+        records, found = trace[stack], {}
+        found["position"] = records["embed_positions"]
+        found["embedding + position"] = records["embed_sum"]
+        titles = {"self_attn": "self-attention", "cross_attn": "cross-attention", "feed_forward": "feed-forward"}
+        for i, layer in enumerate(records["layers"]):
+            for part, title in titles.items():
+                if part in layer:
+                    check_sublayer(layer[part])
+                    found[f"layer {i}, {title}"] = layer[part]["hidden_states"]
+        found["last LayerNorm"] = records["norm"]
+        assert list(found) == [stage.name for stage in stages[1:]]
+        found[stages[0].name] = records["embed_tokens"]
+        for stage in stages:
+            np.testing.assert_allclose(
+                found[stage.name][position], stage.vector, rtol=0, atol=1e-4, err_msg=stage.name
+            )
+        for path, rows in zip(lens, result["logits"], strict=True):
+            if path[0] == stack:
+                stage = next(each for each in stages if each.name == f"layer {path[1]}, feed-forward")
+                probabilities = torch.tensor(read_floats(rows[position])).softmax(-1).topk(5)
+                assert loaded.read(probabilities.indices) == [text for text, _ in stage.predictions]
+                expected = [probability for _, probability in stage.predictions]
+                np.testing.assert_allclose(probabilities.values, expected, rtol=1e-3)
+
+
+def check_sublayer(record: dict) -> None:
+    """The parts of a sub-layer fit together, with the LayerNorm first: both published models have it so."""
+    np.testing.assert_allclose(record["x"] + record["output"], record["sum"], rtol=0, atol=1e-6)
+    np.testing.assert_array_equal(record["sum"], record["hidden_states"])
+    if "scores" in record:
+        weights = torch.tensor(record["scores"]).softmax(-1)
+        np.testing.assert_allclose(record["weights"], weights, rtol=0, atol=1e-6)
+        scores = np.einsum("qhd,khd->hqk", record["query"], record["key"]) / np.sqrt(record["query"].shape[-1])
+        seen = np.isfinite(record["scores"])
+        np.testing.assert_allclose(record["scores"][seen], scores[seen], rtol=0, atol=1e-4)
+        context = np.einsum("hqk,khd->qhd", record["weights"], record["value"])
+        np.testing.assert_allclose(record["context"], context, rtol=0, atol=1e-5)
+
+
+def unpack(value):
+    """Tensors of a trace as arrays."""
+    if isinstance(value, dict) and set(value) == {"shape", "data"}:
+        return read_floats(value["data"]).reshape(value["shape"])
+    if isinstance(value, dict):
+        return {name: unpack(each) for name, each in value.items()}
+    return [unpack(each) for each in value] if isinstance(value, list) else value
+
+
+# folders
+
+
+@pytest.fixture(scope="module")
+def own_folder(tmp_path_factory):
+    """A model of one's own: two vocabularies, bfloat16, several shards."""
+    folder = tmp_path_factory.mktemp("own")
+    tokenizer = train_tokenizer(SENTENCES, "word", 60, 40, target_texts=SENTENCES[:5], show_progress=False)
+    tokenizer.save_pretrained(folder)
+    model = shake(make_variant("transformer", "two vocabularies")).to(torch.bfloat16)
+    model.save_pretrained(folder, max_shard_size="20KB")
+    return folder
+
+
+def test_a_folder_of_ones_own_loads(run_node, own_folder):
+    assert len(list(own_folder.glob("model-*.safetensors"))) > 1
+    loaded = load_model(own_folder)
+    options = {"num_beams": 3, "max_new_tokens": 8}
+    case = {"kind": "generate", "folder": str(own_folder), "sources": SENTENCES, "prefix": [], "options": options}
+    for sentence, result in zip(SENTENCES, *run_node(case), strict=True):
+        outputs = generate(loaded.model, loaded.encode(sentence), **options)
+        check_sequences(result, outputs, 1, loaded.end_tokens, sentence)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_other_types_of_numbers_load(run_node, dtype, tmp_path):
+    model = shake(make_variant("gpt", "defaults")).to(getattr(torch, dtype))
+    model.save_pretrained(tmp_path)
+    ids = make_inputs_for(model)["input_ids"]
+    case = {"kind": "logits", "folder": str(tmp_path), "rows": ids.tolist(), "source": ids[0].tolist(), "steps": False}
+    (result,) = run_node(case)
+    with torch.no_grad():
+        expected = model.float()(ids).logits
+    np.testing.assert_allclose(read_rows(result["whole"]).reshape(expected.shape), expected, rtol=0, atol=1e-4)
+
+
+def test_a_wrong_folder_gets_one_sentence(run_node, own_folder):
+    config = json.loads((own_folder / "config.json").read_text())
+    tokenizer = json.loads((own_folder / "tokenizer.json").read_text())
+    shard = next(own_folder.glob("model-*.safetensors")).name
+    fields = [{"model_type": "gpt2"}, {"d_model": 40}, {"activation_function": "prelu"}, {"vocab_size": 20}]
+    changes = {
+        "config.json": [None, "{", "[]", *(json.dumps(config | field) for field in fields)],
+        "tokenizer.json": [None, json.dumps(tokenizer | {"normalizer": {"type": "Precompiled"}})],
+        "target_tokenizer.json": [None],
+        "model.safetensors.index.json": [None],
+        shard: [None, "cut", "x" * 200],
+    }
+    cases = [
+        {"kind": "load", "folder": str(own_folder), "changes": {name: text}}
+        for name, texts in changes.items()
+        for text in texts
+    ]
+    *results, good = run_node(*cases, {"kind": "load", "folder": str(own_folder), "changes": {}})
+    assert good["num_parameters"] == sum(p.numel() for p in load_model(own_folder).model.parameters())
+    assert (good["dtype"], good["warnings"]) == ("BF16", [])
+    for case, result in zip(cases, results, strict=True):
+        assert result.get("error", "").endswith("."), (case["changes"], result)
+        assert "undefined" not in result["error"]
+
+
+# the worker
+
+
+def test_the_worker_answers(run_node):
+    loaded = load_model(GPT)
+    ids = loaded.encode("Once upon a time")[0].tolist()
+    write = {"type": "write", "text": "Once upon a time", "options": {"max_new_tokens": 6, "temperature": 0}}
+    requests = [
+        {"id": 1, **write},
+        {"id": 2, "type": "predict", "text": "Once upon a time"},
+        {"id": 3, "type": "predict", "input_ids": ids[:3]},  # a step back
+        {"id": 4, **write, "prefix": [100]},
+        {"id": 5, "type": "inspect", "input_ids": ids},
+        {"id": 6, "type": "sing"},
+        {"id": 7, "type": "predict", "model": "none", "input_ids": ids},
+    ]
+    (replies,) = run_node({"kind": "worker", "folder": str(GPT), "requests": requests})
+    last = {reply["id"]: reply for reply in replies}
+    assert [last[i]["type"] for i in range(8)] == ["result"] * 6 + ["error"] * 2
+    assert last[0]["vocabulary"][:4] == loaded.read([0, 1, 2, 3])
+    generated = loaded.model.generate(torch.tensor([ids]), do_sample=False, max_new_tokens=6)[0, len(ids) :].tolist()
+    assert (
+        last[1]["ids"] == generated == [reply["token"] for reply in replies if reply["id"] == 1 and "token" in reply]
+    )
+    assert last[4]["ids"][0] == 100
+    expected = predict_tokens(loaded, torch.tensor([ids]))
+    for found, known in zip(last[2]["predictions"], expected, strict=True):
+        assert (found["token"], found["rank"]) == (known.token, known.rank)
+        assert found["probability"] == pytest.approx(known.probability, abs=1e-5)
+        assert [each["token"] for each in found["alternatives"]] == [each.token for each in known.alternatives]
+    with torch.no_grad():
+        logits = loaded.model(torch.tensor([ids[:3]])).logits[0, -1]
+    np.testing.assert_allclose(last[3]["logits"], logits, rtol=0, atol=1e-4)
+
+
+def test_a_newer_request_cancels_an_older_one_of_its_channel(run_node):
+    search = {"type": "search", "channel": "translate", "options": {}}
+    requests = [{"id": i, **search, "text": SENTENCES[i]} for i in range(1, 4)]
+    requests.append({"id": 4, "type": "predict", "text": SENTENCES[0], "decoder_input_ids": [1]})
+    (replies,) = run_node({"kind": "worker", "folder": str(TRANSLATOR), "requests": requests, "atOnce": True})
+    ends = {reply["id"]: reply["type"] for reply in replies if reply["type"] != "step"}
+    assert ends == {0: "result", 1: "cancelled", 2: "cancelled", 3: "result", 4: "result"}
+    (result,) = [reply for reply in replies if reply["id"] == 3 and reply["type"] == "result"]
+    loaded = load_model(TRANSLATOR)
+    outputs = generate(loaded.model, loaded.encode(SENTENCES[3]), num_beams=5)
+    assert [each["text"] for each in result["sequences"]] == [loaded.decode(row) for row in outputs.sequences]

@@ -104,7 +104,6 @@ export function* search(model, { ids, cache }, options) {
       };
     });
     const continued = candidates.filter(({ token }) => !ends.has(token) && length < options.max_length).slice(0, numBeams);
-    continued.forEach((candidate) => (candidate.outcome = "kept"));
     const extend = (candidate) => [...beams[candidate.beam].ids, candidate.token];
     for (const [i, candidate] of candidates.entries()) {
       if (candidate.final_score === null) continue;
@@ -112,17 +111,17 @@ export function* search(model, { ids, cache }, options) {
     }
     finished = finished.sort((a, b) => b.score - a.score).slice(0, numBeams);
 
-    const parents = continued.map((candidate) => candidate.beam);
     beams = continued.map((each) => ({ ids: extend(each), score: each.score, candidate: candidates.indexOf(each) }));
-    cache = output.cache.select(parents);
+    cache = output.cache.select(continued.map((candidate) => candidate.beam));
     candidates.forEach((candidate) => delete candidate.beam);
-    yield { step, candidates, running: beams.map((beam) => beam.candidate), finished: finished.length };
 
     // `_check_early_stop_heuristic` and `_beam_search_has_unfinished_sequences`
     const isFull = finished.length === numBeams;
     const bestLength = early === "never" && penalty > 0 ? options.max_length : length;
     const canImprove = () => finalScore(beams[0].score, bestLength) > finished.at(-1).score;
     isRunning = beams.length > 0 && !(isFull && (early === true || !canImprove()));
+    continued.forEach((candidate) => (candidate.outcome = isRunning ? "kept" : "dropped"));
+    yield { step, candidates, running: isRunning ? beams.map((beam) => beam.candidate) : [], finished: finished.length };
   }
   return finished;
 }
