@@ -1,5 +1,5 @@
 // Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-/** Runs the explorer's model for test_explorer_model.py: a file of cases, each {kind, ...}, to a JSON list of results. */
+/** Runs the explorer's model for test_explorer_model.py: a file of cases, {kind, ...} each, to a list of results. */
 
 import { readFileSync, readdirSync } from "node:fs";
 
@@ -24,9 +24,12 @@ function filesOf(folder) {
 const loaded = new Map();
 async function load(folder) {
   const files = filesOf(folder);
-  if (!loaded.has(folder) && files.has(`${folder}/tokenizer.json`)) loaded.set(folder, await loadModel(fromFiles(files)));
+  if (!loaded.has(folder) && files.has(`${folder}/tokenizer.json`)) {
+    loaded.set(folder, await loadModel(fromFiles(files)));
+  }
   if (!loaded.has(folder)) {
-    const model = buildModel(readJson(`${folder}/config.json`), readSafetensors(files.get(`${folder}/model.safetensors`)));
+    const tensors = readSafetensors(files.get(`${folder}/model.safetensors`));
+    const model = buildModel(readJson(`${folder}/config.json`), tensors);
     loaded.set(folder, { model, generation_config: readJson(`${folder}/generation_config.json`) });
   }
   return loaded.get(folder);
@@ -79,7 +82,8 @@ const KINDS = {
     const encode = (value) => {
       if (value instanceof Float32Array) return toBase64([value])[0];
       if (typeof value !== "object" || value === null) return value;
-      return Array.isArray(value) ? value.map(encode) : Object.fromEntries(Object.entries(value).map(([k, v]) => [k, encode(v)]));
+      if (Array.isArray(value)) return value.map(encode);
+      return Object.fromEntries(Object.entries(value).map(([name, each]) => [name, encode(each)]));
     };
     return { trace: encode(trace), logits };
   },
@@ -118,4 +122,5 @@ for (const { kind, ...given } of readJson(process.argv[2])) {
   const result = await KINDS[kind](given);
   results.push({ result, seconds: process.cpuUsage(begin).user / 1e6 });
 }
-process.stdout.write(JSON.stringify(results, (_, value) => (value instanceof Float32Array ? Array.from(value) : value)));
+const toList = (_, value) => (value instanceof Float32Array ? Array.from(value) : value);
+process.stdout.write(JSON.stringify(results, toList));

@@ -28,7 +28,9 @@ class Session {
   /** Run the decoder over ids: their logits and the cache. What the last text began with is not computed again. */
   *read(inputIds, ids) {
     const source = this.isTranslator ? inputIds.join() : "";
-    if (this.last?.source !== source) this.last = { source, ids: [], logits: [], cache: this.model.start(inputIds).cache };
+    if (this.last?.source !== source) {
+      this.last = { source, ids: [], logits: [], cache: this.model.start(inputIds).cache };
+    }
     const same = ids.findIndex((id, i) => id !== this.last.ids[i]);
     const length = same < 0 ? ids.length : same;
     let state = {
@@ -89,24 +91,28 @@ class Session {
   }
 
   *lens({ stack = "decoder", states, num_alternatives: count }) {
-    return { alternatives: this.model.lens(stack, states).map((logits) => predict(logits, 0, {}, count).alternatives) };
+    const rows = this.model.lens(stack, states);
+    return { alternatives: rows.map((logits) => predict(logits, 0, {}, count).alternatives) };
   }
 
   /** What a page shows of the model. */
   get description() {
-    const { model, tokenizer, targetTokenizer, isTranslator, generation_config, num_parameters, dtype, warnings } = this;
+    const { model, tokenizer, targetTokenizer, generation_config, num_parameters, dtype, warnings } = this;
     const textsOf = (each) => Array.from({ length: each.size }, (_, id) => each.read(id));
     const vocabulary = textsOf(targetTokenizer);
     const source_vocabulary = tokenizer === targetTokenizer ? vocabulary : textsOf(tokenizer);
-    const numbers = { generation_config, num_parameters, dtype, warnings };
-    return { config: model.config, is_translator: isTranslator, ...numbers, vocabulary, source_vocabulary };
+    return {
+      config: model.config,
+      is_translator: this.isTranslator,
+      ...{ generation_config, num_parameters, dtype, warnings, vocabulary, source_vocabulary },
+    };
   }
 }
 
 /**
  * Answer requests.
  *
- * @param {(reply: object, transfer: ArrayBuffer[]) => void} post sends a reply.
+ * @param {(reply: object) => void} post sends a reply.
  * @returns {(request: object) => Promise<void>} receives a request.
  */
 export function serve(post) {
@@ -131,12 +137,12 @@ export function serve(post) {
     try {
       for (const replies = answer(request); ; await pause()) {
         const { done, value } = await replies.next();
-        if (!running.has(id)) return post({ id, type: "cancelled" }, []);
-        if (done) return post({ id, type: "result", ...value }, request.type === "inspect" ? buffersOf(value) : []);
-        if (value) post({ id, type: "step", ...value }, []);
+        if (!running.has(id)) return post({ id, type: "cancelled" });
+        if (done) return post({ id, type: "result", ...value });
+        if (value) post({ id, type: "step", ...value });
       }
     } catch (error) {
-      post({ id, type: "error", message: error.message }, []);
+      post({ id, type: "error", message: error.message });
     } finally {
       running.delete(id);
     }
@@ -152,14 +158,7 @@ function pause() {
   });
 }
 
-/** The memory of all tensors, which is handed over and not copied. */
-function buffersOf(value, found = new Set()) {
-  if (value instanceof Float32Array) found.add(value.buffer);
-  else if (typeof value === "object" && value !== null) Object.values(value).forEach((each) => buffersOf(each, found));
-  return [...found];
-}
-
 if (typeof WorkerGlobalScope !== "undefined") {
-  const receive = serve((reply, transfer) => self.postMessage(reply, transfer));
+  const receive = serve((reply) => self.postMessage(reply));
   self.onmessage = ({ data }) => receive(data);
 }

@@ -7,13 +7,15 @@
  */
 
 /** Options that change what `generate()` returns, and that are not known here. */
-export const NOT_APPLIED = ("bad_words_ids begin_suppress_tokens encoder_no_repeat_ngram_size encoder_repetition_penalty " +
-  "epsilon_cutoff eta_cutoff exponential_decay_length_penalty forced_bos_token_id forced_eos_token_id min_length " +
-  "min_new_tokens min_p sequence_bias suppress_tokens typical_p").split(" ");
+export const NOT_APPLIED = [
+  "bad_words_ids", "begin_suppress_tokens", "encoder_no_repeat_ngram_size", "encoder_repetition_penalty",
+  "epsilon_cutoff", "eta_cutoff", "exponential_decay_length_penalty", "forced_bos_token_id", "forced_eos_token_id",
+  "min_length", "min_new_tokens", "min_p", "sequence_bias", "suppress_tokens", "typical_p",
+];
 
 const DEFAULTS = {
-  num_beams: 1, length_penalty: 1, early_stopping: false, repetition_penalty: 1, no_repeat_ngram_size: 0, temperature: 1,
-  top_k: 50, top_p: 1,
+  num_beams: 1, length_penalty: 1, early_stopping: false, repetition_penalty: 1, no_repeat_ngram_size: 0,
+  temperature: 1, top_k: 50, top_p: 1,
 };
 
 /** The options of a call, of the folder's generation_config.json, and `generate()`'s defaults, in this order. */
@@ -64,8 +66,8 @@ function topIndices(numbers, count) {
 /**
  * Beam search, as `GenerationMixin._beam_search`; with `num_beams` 1 greedy search, as `GenerationMixin._sample`.
  *
- * @yields {{step, candidates, running, finished}} `candidates`: of all continuations of all beams the best,
- *   best first, each {token, parent, log_probability, score, outcome, final_score}; `running`: which of them go on;
+ * @yields {{step, candidates, running, finished}} `candidates`: the best continuations of all beams, best first, each
+ *   {token, parent, log_probability, score, outcome, final_score}; `running`: which of them go on;
  *   `finished`: how many texts have ended.
  * @returns {object[]} the best texts, best first: {ids, score, step, candidate}, the last two being where it ended.
  */
@@ -83,7 +85,7 @@ export function* search(model, { ids, cache }, options) {
     );
     const vocabSize = rows[0].length;
     const scores = new Float32Array(rows.length * vocabSize);
-    rows.forEach((row, i) => row.forEach((number, token) => (scores[i * vocabSize + token] = number + beams[i].score)));
+    rows.forEach((row, i) => scores.set(row.map((number) => number + beams[i].score), i * vocabSize));
 
     // twice as many as beams, or more with several end tokens: enough that do not end
     const best = topIndices(scores, numBeams > 1 ? Math.max(2, 1 + ends.size) * numBeams : 1);
@@ -103,7 +105,8 @@ export function* search(model, { ids, cache }, options) {
         beam,
       };
     });
-    const continued = candidates.filter(({ token }) => !ends.has(token) && length < options.max_length).slice(0, numBeams);
+    const goesOn = ({ token }) => !ends.has(token) && length < options.max_length;
+    const continued = candidates.filter(goesOn).slice(0, numBeams);
     const extend = (candidate) => [...beams[candidate.beam].ids, candidate.token];
     for (const [i, candidate] of candidates.entries()) {
       if (candidate.final_score === null) continue;
@@ -121,7 +124,8 @@ export function* search(model, { ids, cache }, options) {
     const canImprove = () => finalScore(beams[0].score, bestLength) > finished.at(-1).score;
     isRunning = beams.length > 0 && !(isFull && (early === true || !canImprove()));
     continued.forEach((candidate) => (candidate.outcome = isRunning ? "kept" : "dropped"));
-    yield { step, candidates, running: isRunning ? beams.map((beam) => beam.candidate) : [], finished: finished.length };
+    const running = isRunning ? beams.map((beam) => beam.candidate) : [];
+    yield { step, candidates, running, finished: finished.length };
   }
   return finished;
 }
@@ -130,8 +134,8 @@ export function* search(model, { ids, cache }, options) {
  * The probabilities that `generate(do_sample=True)` draws from: `hf_scratch.explaining.shape_probabilities`.
  *
  * @param {Float32Array} logits (vocabulary).
- * @param {object} options temperature divides the logits; of the rest, only the `top_k` likeliest tokens stay (0: all), and
- *   only the fewest likeliest that together have at least the probability `top_p`.
+ * @param {object} options `temperature` divides the logits; only the `top_k` likeliest tokens stay (0: all), and of
+ *   them only the fewest likeliest that together have at least the probability `top_p`.
  * @returns {Float32Array} (vocabulary), their sum is 1.
  */
 export function shapeProbabilities(logits, { temperature = 1, top_k = 0, top_p = 1 } = {}) {
@@ -181,7 +185,8 @@ export function* sample(model, { ids, cache }, options, random) {
     const output = model.decode([ids.slice(cache.length)], cache);
     cache = output.cache;
     const logits = processScores(output.logits[0], ids, options);
-    const token = options.temperature === 0 ? topIndices(logits, 1)[0] : draw(shapeProbabilities(logits, options), random());
+    const isGreedy = options.temperature === 0;
+    const token = isGreedy ? topIndices(logits, 1)[0] : draw(shapeProbabilities(logits, options), random());
     ids = [...ids, token];
     yield { token, logits };
     if (options.ends.has(token)) return { ids, ended: true };

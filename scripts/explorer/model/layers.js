@@ -32,7 +32,7 @@ export class Weights {
   /** Refuse weights that no block took: they are another model's. */
   checkAllUsed() {
     const [name] = this.unused;
-    if (name !== undefined) throw new Error(`The weights do not fit config.json: "${name}" has no place in the model.`);
+    if (name !== undefined) throw new Error(`The weights do not fit config.json: "${name}" is not in the model.`);
   }
 }
 
@@ -80,7 +80,7 @@ export class Linear {
   }
 }
 
-/** Two positions times four rows of weights: eight sums, so that none waits for another, from six numbers that are read. */
+/** Two positions times four rows of weights: from six numbers that are read, eight sums, none of which waits. */
 function multiplyBlock(x, weight, y, position, output, inputs, outputs) {
   // at the edges, the last position or row is computed again
   const p1 = Math.min(position + 1, x.length / inputs - 1);
@@ -186,9 +186,14 @@ function scaledDotProductAttention(query, key, value, context, { numHeads, headD
       }
     }
   }
-  const [asHeads, asValues] = [(data) => tensor(data, numHeads, headDim), (data) => tensor(data, numHeads, vHeadDim)];
-  Object.assign(trace, { query: asHeads(query), key: asHeads(key), value: asValues(value), context: asValues(context) });
-  Object.assign(trace, { scores: tensor(scores, queries, keys), weights: tensor(weights, queries, keys) });
+  Object.assign(trace, {
+    query: tensor(query, numHeads, headDim),
+    key: tensor(key, numHeads, headDim),
+    value: tensor(value, numHeads, vHeadDim),
+    scores: tensor(scores, queries, keys),
+    weights: tensor(weights, queries, keys),
+    context: tensor(context, numHeads, vHeadDim),
+  });
 }
 
 /** Multi-head attention, section 3.2.2: `MultiHeadAttention`. Keys and values are those of x, or of an encoder. */
@@ -210,7 +215,7 @@ export class MultiHeadAttention {
     const key = splitRows(this.k_proj.forward(states), numRows);
     const value = splitRows(this.v_proj.forward(states), numRows);
     if (!past) return key.map((_, row) => ({ key: key[row], value: value[row] }));
-    return past.map((old, row) => ({ key: concatenate(old.key, key[row]), value: concatenate(old.value, value[row]) }));
+    return past.map((old, i) => ({ key: concatenate(old.key, key[i]), value: concatenate(old.value, value[i]) }));
   }
 
   /** (positions, width) -> (positions, width): each row of x attends to its own of `keysAndValues`. */
@@ -272,7 +277,7 @@ export class FeedForward {
   }
 }
 
-/** LayerNorm(x + Sublayer(x)), section 3.1; or with `normFirst` x + Sublayer(LayerNorm(x)): `ResidualLayer.residual`. */
+/** LayerNorm(x + Sublayer(x)), section 3.1; with `normFirst` x + Sublayer(LayerNorm(x)): `ResidualLayer.residual`. */
 export function residual(x, norm, normFirst, sublayer, trace) {
   const input = normFirst ? norm.forward(x) : x;
   const output = sublayer(input);

@@ -25,7 +25,8 @@ export function fromUrl(url) {
 
 /** Files that a user chose or dropped: File objects, or a Map of paths to Files or ArrayBuffers. */
 export function fromFiles(files) {
-  const paths = files instanceof Map ? files : new Map(Array.from(files, (file) => [file.webkitRelativePath || file.name, file]));
+  const pathOf = (file) => file.webkitRelativePath || file.name;
+  const paths = files instanceof Map ? files : new Map(Array.from(files, (file) => [pathOf(file), file]));
   // the folder may lie in another: take the config.json that is highest
   const depth = (path) => path.split("/").length;
   const isConfig = (path) => path === "config.json" || path.endsWith("/config.json");
@@ -44,9 +45,10 @@ function checkSize(file, bytes) {
   if (bytes > largest) throw new Error(`${file} is larger than ${largest / 1e6} MB, too large for this page.`);
 }
 
-async function readJson(source, name) {
+/** A JSON object, or what `missing()` returns or throws if the file is not there. */
+async function readJson(source, name, missing) {
   const bytes = await source(name);
-  if (bytes === null) return null;
+  if (bytes === null) return missing();
   try {
     const value = JSON.parse(new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes));
     if (typeof value === "object" && value !== null && !Array.isArray(value)) return value;
@@ -56,11 +58,16 @@ async function readJson(source, name) {
   throw new Error(`${name} is not whole: it holds no JSON object.`);
 }
 
+function absent(file, what) {
+  return () => {
+    throw new Error(`This folder holds no ${what}: there is no ${file} in it.`);
+  };
+}
+
 async function readWeights(source) {
   const whole = await source("model.safetensors");
   if (whole !== null) return readSafetensors(whole);
-  const index = await readJson(source, "model.safetensors.index.json");
-  if (index === null) throw new Error("This folder holds no weights: there is no model.safetensors in it.");
+  const index = await readJson(source, "model.safetensors.index.json", absent("model.safetensors", "weights"));
   const tensors = new Map();
   for (const name of new Set(Object.values(index.weight_map ?? {}))) {
     const shard = await source(name);
@@ -83,34 +90,28 @@ export function buildModel(config, tensors) {
  * Load a model with its tokenizer.
  *
  * @param source what `fromUrl` or `fromFiles` returned.
- * @returns {{model, tokenizer, targetTokenizer, generation_config, num_parameters, dtype, warnings}} `targetTokenizer` is
- *   the same one, unless the folder has two vocabularies.
+ * @returns {{model, tokenizer, targetTokenizer, generation_config, num_parameters, dtype, warnings}} the two tokenizers
+ *   are the same one, unless the folder has two vocabularies.
  * @throws {Error} the folder is no model of ours, or a file is missing or damaged; the message is one sentence.
  */
 export async function loadModel(source) {
-  const config = await readJson(source, "config.json");
-  if (config === null) throw new Error("This folder holds no model: there is no config.json in it.");
-  if (config.is_causal === false) throw new Error("This model fills in masked tokens, and does not predict the next one.");
-  const tokenizerConfig = (await readJson(source, "tokenizer_config.json")) ?? {};
-  const file = await readJson(source, "tokenizer.json");
-  if (file === null) throw new Error("This folder holds no tokenizer: there is no tokenizer.json in it.");
-  const tokenizer = new Tokenizer(file);
-  let targetTokenizer = tokenizer;
-  if (tokenizerConfig.tokenizer_class === "SourceTargetTokenizer") {
-    const target = await readJson(source, "target_tokenizer.json");
-    if (target === null) throw new Error("This folder holds one of two tokenizers: there is no target_tokenizer.json in it.");
-    targetTokenizer = new Tokenizer(target);
-  }
+  const config = await readJson(source, "config.json", absent("config.json", "model"));
+  if (config.is_causal === false) throw new Error("This model fills in masked tokens: it predicts no next one.");
+  const tokenizerConfig = await readJson(source, "tokenizer_config.json", () => ({}));
+  const readTokenizer = async (file, what) => new Tokenizer(await readJson(source, file, absent(file, what)));
+  const tokenizer = await readTokenizer("tokenizer.json", "tokenizer");
+  const hasTwo = tokenizerConfig.tokenizer_class === "SourceTargetTokenizer";
+  const targetTokenizer = hasTwo ? await readTokenizer("target_tokenizer.json", "target tokenizer") : tokenizer;
   const tensors = await readWeights(source);
   const model = buildModel(config, tensors);
-  for (const [each, size] of [[tokenizer, (model.encoder ?? model.decoder).vocabSize], [targetTokenizer, model.decoder.vocabSize]]) {
-    if (each.size > size) throw new Error(`The tokenizer has ${each.size} tokens, but the model only ${size}.`);
+  const sizes = [[tokenizer, config.vocab_size], [targetTokenizer, model.decoder.vocabSize]];
+  for (const [{ size }, vocabSize] of sizes) {
+    if (size > vocabSize) throw new Error(`The tokenizer has ${size} tokens, but the model only ${vocabSize}.`);
   }
-  const saved = await readJson(source, "generation_config.json");
-  const ofModel = { eos_token_id: model.config.eos_token_id };
-  const generation_config = { ...ofModel, ...saved };
-  const isSet = (name) => ![undefined, null, 0, 1].includes(generation_config[name]);
-  const warnings = NOT_APPLIED.filter(isSet).map((name) => `generation_config.json sets ${name}, which is not applied here.`);
+  const saved = await readJson(source, "generation_config.json", () => ({}));
+  const generation_config = { eos_token_id: config.eos_token_id, ...saved };
+  const ignored = NOT_APPLIED.filter((name) => ![undefined, null, 0, 1].includes(generation_config[name]));
+  const warnings = ignored.map((name) => `generation_config.json sets ${name}, which is not applied here.`);
   const dtype = [...new Set([...tensors.values()].map((tensor) => tensor.dtype))].join(", ");
   const num_parameters = [...tensors.values()].reduce((sum, tensor) => sum + tensor.data.length, 0);
   return { model, tokenizer, targetTokenizer, generation_config, num_parameters, dtype, warnings };

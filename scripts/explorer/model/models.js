@@ -5,7 +5,7 @@ import * as layers from "./layers.js";
 import { FeedForward, LayerNorm, Linear, MultiHeadAttention, residual, rowsOf, tensor } from "./layers.js";
 
 /**
- * The keys and values of the tokens so far. It never changes: `decode` returns a new one, so one may go back to an old.
+ * The keys and values of the tokens so far. It never changes: `decode` returns a new one, and the old stays of use.
  *
  * @param self for each layer, for each row (each text or beam): {key, value} of the decoder's own tokens.
  * @param source for each layer {key, value} of the encoder's output, which all rows share.
@@ -48,8 +48,8 @@ class Layer {
   forward(x, numRows, past, source, trace) {
     let present;
     const run = (part, states, sublayer) => {
-      trace[part] = {};
-      return residual(states, this[`${part}_norm`], this.normFirst, (input) => sublayer(input, trace[part]), trace[part]);
+      const record = (trace[part] = {});
+      return residual(states, this[`${part}_norm`], this.normFirst, (input) => sublayer(input, record), record);
     };
     let states = run("self_attn", x, (input, record) => {
       present = this.self_attn.keysAndValues(input, numRows, past);
@@ -132,7 +132,8 @@ class ScratchModel {
     const { states, cache: extended } = this.decoder.forward(rows, cache);
     const positions = rowsOf(states, this.decoder.width);
     const kept = all ? positions : positions.filter((_, i) => (i + 1) % rows[0].length === 0);
-    return { logits: rowsOf(this.lm_head.forward(layers.concatenate(...kept)), this.lm_head.outputs), cache: extended };
+    const logits = this.lm_head.forward(layers.concatenate(...kept));
+    return { logits: rowsOf(logits, this.lm_head.outputs), cache: extended };
   }
 
   /** Every intermediate of one text: see the README. The GPT takes its ids as the first argument. */
@@ -188,7 +189,7 @@ export class ScratchTransformer extends ScratchModel {
     weights.checkAllUsed();
   }
 
-  /** The left half of figure 1, and each decoder layer's keys and values of it: the cache that decoding starts from. */
+  /** The left half of figure 1, and what each decoder layer keeps of it: the cache that decoding starts from. */
   encode(inputIds, trace = {}) {
     const { states } = this.encoder.forward([inputIds], new Cache(), trace);
     return new Cache(null, this.decoder.layers.map((layer) => layer.cross_attn.keysAndValues(states, 1)[0]));

@@ -7,8 +7,11 @@
  */
 
 const GPT2 = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
-const CHINESE =
-  /[\u{4E00}-\u{9FFF}\u{3400}-\u{4DBF}\u{20000}-\u{2A6DF}\u{2A700}-\u{2B81F}\u{2B920}-\u{2CEAF}\u{F900}-\u{FAFF}\u{2F800}-\u{2FA1F}]/gu;
+const CHINESE = new RegExp(
+  "[\\u3400-\\u4DBF\\u4E00-\\u9FFF\\uF900-\\uFAFF\\u{20000}-\\u{2A6DF}\\u{2A700}-\\u{2B81F}\\u{2B920}-\\u{2CEAF}" +
+    "\\u{2F800}-\\u{2FA1F}]",
+  "gu",
+);
 
 /** GPT-2's alphabet: a printable character for each byte. */
 const BYTES = (() => {
@@ -46,27 +49,11 @@ function cut(text, pattern) {
   return [...pieces, text.slice(end)].filter((piece) => piece !== "");
 }
 
-/** Keep what a function returned. */
-function remember(compute) {
-  const known = new Map();
-  return (value) => {
-    if (!known.has(value)) {
-      if (known.size > 10000) known.clear();
-      known.set(value, compute(value));
-    }
-    return known.get(value);
-  };
-}
-
 const lowercase = (text) => Array.from(text, (char) => char.toLowerCase()).join("");
 
 // text to text
 const NORMALIZERS = {
   Prepend: ({ prepend }) => (text) => prepend + text,
-  Lowercase: () => lowercase,
-  NFC: () => (text) => text.normalize("NFC"),
-  NFD: () => (text) => text.normalize("NFD"),
-  NFKC: () => (text) => text.normalize("NFKC"),
   BertNormalizer: (options) => (text) => {
     if (options.clean_text) {
       text = text.replace(/[\0\uFFFD]|(?![\t\n\r])[\p{Cc}\p{Cf}\p{Co}]/gu, "").replace(/\p{White_Space}/gu, " ");
@@ -89,7 +76,7 @@ const PRE_TOKENIZERS = {
         .map(toBytes);
   },
   Metaspace: ({ replacement, prepend_scheme: scheme, split }) => {
-    if (split || scheme === "first") throw unknown("pre-tokenizer", "Metaspace that splits, or marks the first piece alone");
+    if (split || scheme === "first") throw unknown("pre-tokenizer", `Metaspace, ${split ? "split" : scheme}`);
     return (pieces) =>
       pieces
         .map((piece) => piece.replaceAll(" ", replacement))
@@ -116,7 +103,8 @@ const DECODERS = {
   Fuse: () => (tokens) => [tokens.join("")],
   Strip: ({ content, start, stop }) => {
     const mark = `(?:${escapePattern(content)})`;
-    return (tokens) => tokens.map((token) => token.replace(new RegExp(`^${mark}{0,${start}}|${mark}{0,${stop}}$`, "gu"), ""));
+    const pattern = new RegExp(`^${mark}{0,${start}}|${mark}{0,${stop}}$`, "gu");
+    return (tokens) => tokens.map((token) => token.replace(pattern, ""));
   },
   Metaspace: ({ replacement, prepend_scheme: scheme }) => (tokens) =>
     tokens.map((token, i) => token.replaceAll(replacement, i === 0 && scheme !== "never" ? "" : " ")),
@@ -134,12 +122,12 @@ const DECODERS = {
 // a piece of text to ids
 const MODELS = {
   BPE: ({ vocab, merges, unk_token: unknownToken = null, ...options }) => {
-    const refused = ["dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback", "fuse_unk", "ignore_merges"];
-    const used = refused.find((option) => options[option]);
+    const used = Object.keys(options).find((option) => option !== "type" && options[option]);
     if (used) throw unknown("option of BPE", used);
     const ranks = new Map(merges.map((merge, rank) => [[merge].flat().join(" "), rank]));
-    return remember((piece) => {
-      const symbols = Array.from(piece, (char) => (vocab.has(char) ? char : unknownToken)).filter((symbol) => symbol !== null);
+    const toSymbol = (char) => (vocab.has(char) ? char : unknownToken);
+    return (piece) => {
+      const symbols = Array.from(piece, toSymbol).filter((symbol) => symbol !== null);
       for (;;) {
         let [best, place] = [Infinity, -1];
         for (let i = 0; i + 1 < symbols.length; i++) {
@@ -149,21 +137,20 @@ const MODELS = {
         if (place < 0) return symbols.map((symbol) => vocab.get(symbol));
         symbols.splice(place, 2, symbols[place] + symbols[place + 1]);
       }
-    });
+    };
   },
   WordLevel: ({ vocab, unk_token: unknownToken }) => (piece) => [vocab.get(piece) ?? vocab.get(unknownToken)],
-  WordPiece: ({ vocab, unk_token: unknownToken, continuing_subword_prefix: prefix, max_input_chars_per_word: longest }) =>
-    (piece) => {
-      const chars = Array.from(piece);
-      const ids = [];
-      for (let start = 0, end = chars.length; start < chars.length; [start, end] = [end, chars.length]) {
-        const token = () => (start > 0 ? prefix : "") + chars.slice(start, end).join("");
-        while (end > start && !vocab.has(token())) end--;
-        if (end === start || chars.length > longest) return [vocab.get(unknownToken)];
-        ids.push(vocab.get(token()));
-      }
-      return ids;
-    },
+  WordPiece: ({ vocab, unk_token: unknownToken, continuing_subword_prefix: prefix, ...options }) => (piece) => {
+    const chars = Array.from(piece);
+    const ids = [];
+    for (let start = 0, end = chars.length; start < chars.length; [start, end] = [end, chars.length]) {
+      const token = () => (start > 0 ? prefix : "") + chars.slice(start, end).join("");
+      while (end > start && !vocab.has(token())) end--;
+      if (end === start || chars.length > options.max_input_chars_per_word) return [vocab.get(unknownToken)];
+      ids.push(vocab.get(token()));
+    }
+    return ids;
+  },
 };
 
 // ids to the ids that the model reads
@@ -205,7 +192,7 @@ export class Tokenizer {
     this.added = [findAdded(given), findAdded(normalized)];
   }
 
-  /** Text to ids. Added tokens are split off first; each piece between them is normalized by itself, and split again. */
+  /** Text to ids. Added tokens are split off first; each piece between them is normalized, and split again. */
   encode(text, addSpecialTokens = true) {
     const [given, normalized] = this.added;
     const toIds = (piece) => this.preTokenize([piece]).flatMap(this.toIds);
