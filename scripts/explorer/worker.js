@@ -77,12 +77,12 @@ class Session {
     return { ...texts(ids), ended };
   }
 
-  *predict({ options = {}, num_alternatives, ...request }) {
+  *predict({ options = {}, num_alternatives, from = 1, ...request }) {
     const { inputIds, decoderInputIds: ids } = this.idsOf(request);
     const { logits } = yield* this.read(inputIds, ids);
     const shape = completeOptions(this.model, this.generation_config, options, 0);
-    const predictions = ids.slice(1).map((token, i) => predict(logits[i], token, shape, num_alternatives));
-    return { input_ids: inputIds, predictions, logits: logits.at(-1).slice() };
+    const describe = (token, i) => predict(logits[from + i - 1], token, shape, num_alternatives);
+    return { input_ids: inputIds, predictions: ids.slice(from).map(describe), logits: logits.at(-1).slice() };
   }
 
   *inspect(request) {

@@ -96,6 +96,7 @@ export function buildModel(config, tensors) {
  */
 export async function loadModel(source) {
   const config = await readJson(source, "config.json", absent("config.json", "model"));
+  if (!(config.max_position_embeddings <= 1e5)) throw new Error("config.json gives the model too many positions.");
   if (config.is_causal === false) throw new Error("This model fills in masked tokens: it predicts no next one.");
   const tokenizerConfig = await readJson(source, "tokenizer_config.json", () => ({}));
   const readTokenizer = async (file, what) => new Tokenizer(await readJson(source, file, absent(file, what)));
