@@ -5,7 +5,8 @@ import { readFileSync, readdirSync } from "node:fs";
 
 import { completeOptions, predict, search, shapeProbabilities } from "../scripts/explorer/model/generate.js";
 import { ACTIVATIONS } from "../scripts/explorer/model/layers.js";
-import { buildModel, fromFiles, loadModel } from "../scripts/explorer/model/load.js";
+import { fromFiles, loadModel } from "../scripts/explorer/model/load.js";
+import { MODELS } from "../scripts/explorer/model/models.js";
 import { readSafetensors } from "../scripts/explorer/model/safetensors.js";
 import { Tokenizer } from "../scripts/explorer/model/tokenizer.js";
 import { serve } from "../scripts/explorer/worker.js";
@@ -29,7 +30,8 @@ async function load(folder) {
   }
   if (!loaded.has(folder)) {
     const tensors = readSafetensors(files.get(`${folder}/model.safetensors`));
-    const model = buildModel(readJson(`${folder}/config.json`), tensors);
+    const config = readJson(`${folder}/config.json`);
+    const model = new MODELS[config.model_type](config, tensors);
     loaded.set(folder, { model, generation_config: readJson(`${folder}/generation_config.json`) });
   }
   return loaded.get(folder);

@@ -462,7 +462,12 @@ def test_a_wrong_folder_gets_one_sentence(run_node, own_folder):
     config = json.loads((own_folder / "config.json").read_text())
     tokenizer = json.loads((own_folder / "tokenizer.json").read_text())
     shard = next(own_folder.glob("model-*.safetensors")).name
-    fields = [{"model_type": "gpt2"}, {"d_model": 40}, {"activation_function": "prelu"}, {"vocab_size": 20}]
+    fields = [
+        {"model_type": "gpt2", "max_position_embeddings": None},
+        {"d_model": 40},
+        {"activation_function": "prelu"},
+        {"vocab_size": 20},
+    ]
     changes = {
         "config.json": [None, "{", "[]", *(json.dumps(config | field) for field in fields)],
         "tokenizer.json": [None, json.dumps(tokenizer | {"normalizer": {"type": "Precompiled"}})],
@@ -481,6 +486,7 @@ def test_a_wrong_folder_gets_one_sentence(run_node, own_folder):
     for case, result in zip(cases, results, strict=True):
         assert result.get("error", "").endswith("."), (case["changes"], result)
         assert "undefined" not in result["error"]
+    assert ["gpt2" in result["error"] for result in results].count(True) == 1
 
 
 # the worker

@@ -10,6 +10,7 @@ import { completeOptions, makeRandom, predict, sample, search } from "./model/ge
 import { fromFiles, fromUrl, loadModel } from "./model/load.js";
 
 const CHUNK = 16; // tokens of a given text that are read before other messages are
+const LONGEST_TEXT = 5000; // characters: a word of as many takes seconds to encode
 
 /** A loaded model that answers requests: each is a generator, which stops when it is not asked for its next step. */
 class Session {
@@ -20,7 +21,9 @@ class Session {
   }
 
   /** The ids that the model reads, and those that its decoder reads. */
-  idsOf({ text, input_ids: inputIds = this.tokenizer.encode(String(text)), decoder_input_ids: decoderInputIds }) {
+  idsOf({ text, input_ids: given, decoder_input_ids: decoderInputIds }) {
+    if (text?.length > LONGEST_TEXT) throw new Error(`This text is longer than ${LONGEST_TEXT} characters.`);
+    const inputIds = given ?? this.tokenizer.encode(text);
     if (inputIds.length === 0) throw new Error("There is no token in this text. Write some words.");
     return { inputIds, decoderInputIds: this.isTranslator ? decoderInputIds : inputIds };
   }
@@ -52,7 +55,7 @@ class Session {
   /** Where a search begins: `start` and `options` of model/generate.js. */
   *begin({ prefix = [], options = {}, ...request }) {
     const { inputIds } = this.idsOf(request);
-    const prompt = this.model.start(inputIds).prompt;
+    const prompt = this.isTranslator ? [this.model.config.decoder_start_token_id] : inputIds;
     const ids = [...prompt, ...prefix];
     const all = completeOptions(this.model, this.generation_config, options, ids.length);
     const { cache } = yield* this.read(inputIds, ids.slice(0, -1));

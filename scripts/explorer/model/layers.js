@@ -230,7 +230,6 @@ export class MultiHeadAttention {
   }
 }
 
-
 /** erf(x), to 1.2e-7 (Press et al., Numerical Recipes, section 6.2). */
 function erf(x) {
   const t = 1 / (1 + Math.abs(x) / 2);

@@ -77,13 +77,13 @@ async function readWeights(source) {
   return tensors;
 }
 
-/** The model of a config.json and its tensors. */
-export function buildModel(config, tensors) {
-  if (!Object.hasOwn(MODELS, config.model_type ?? "")) {
-    const found = String(config.model_type ?? "no model type");
-    throw new Error(`config.json names ${found}; this page runs scratch_transformer and scratch_gpt.`);
+/** Refuse a config.json of another kind of model, or one that would fill the memory. */
+function checkConfig({ model_type: type = "no model type", max_position_embeddings: longest, is_causal: isCausal }) {
+  if (!Object.hasOwn(MODELS, type)) {
+    throw new Error(`config.json names ${type}; this page runs ${Object.keys(MODELS).join(" and ")}.`);
   }
-  return new MODELS[config.model_type](config, tensors);
+  if (!(longest <= 1e5)) throw new Error("config.json says no max_position_embeddings, or too many.");
+  if (isCausal === false) throw new Error("This model fills in masked tokens: it predicts no next one.");
 }
 
 /**
@@ -96,15 +96,14 @@ export function buildModel(config, tensors) {
  */
 export async function loadModel(source) {
   const config = await readJson(source, "config.json", absent("config.json", "model"));
-  if (!(config.max_position_embeddings <= 1e5)) throw new Error("config.json gives the model too many positions.");
-  if (config.is_causal === false) throw new Error("This model fills in masked tokens: it predicts no next one.");
+  checkConfig(config);
   const tokenizerConfig = await readJson(source, "tokenizer_config.json", () => ({}));
   const readTokenizer = async (file, what) => new Tokenizer(await readJson(source, file, absent(file, what)));
   const tokenizer = await readTokenizer("tokenizer.json", "tokenizer");
   const hasTwo = tokenizerConfig.tokenizer_class === "SourceTargetTokenizer";
   const targetTokenizer = hasTwo ? await readTokenizer("target_tokenizer.json", "target tokenizer") : tokenizer;
   const tensors = await readWeights(source);
-  const model = buildModel(config, tensors);
+  const model = new MODELS[config.model_type](config, tensors);
   const sizes = [[tokenizer, config.vocab_size], [targetTokenizer, model.decoder.vocabSize]];
   for (const [{ size }, vocabSize] of sizes) {
     if (size > vocabSize) throw new Error(`The tokenizer has ${size} tokens, but the model only ${vocabSize}.`);
