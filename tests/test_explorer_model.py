@@ -499,7 +499,7 @@ def test_the_worker_answers(run_node):
     requests = [
         {"id": 1, **write},
         {"id": 2, "type": "predict", "text": "Once upon a time"},
-        {"id": 3, "type": "predict", "input_ids": ids[:3]},  # a step back
+        {"id": 3, "type": "predict", "input_ids": ids[:3], "from": 2},  # a step back
         {"id": 4, **write, "prefix": [100]},
         {"id": 5, "type": "inspect", "input_ids": ids},
         {"id": 6, "type": "sing"},
@@ -519,6 +519,7 @@ def test_the_worker_answers(run_node):
         assert (found["token"], found["rank"]) == (known.token, known.rank)
         assert found["probability"] == pytest.approx(known.probability, abs=1e-5)
         assert [each["token"] for each in found["alternatives"]] == [each.token for each in known.alternatives]
+    assert last[3]["predictions"] == last[2]["predictions"][1:2]
     with torch.no_grad():
         logits = loaded.model(torch.tensor([ids[:3]])).logits[0, -1]
     np.testing.assert_allclose(last[3]["logits"], logits, rtol=0, atol=1e-4)

@@ -93,12 +93,13 @@ const PRE_TOKENIZERS = {
 
 // tokens to pieces of text
 const DECODERS = {
-  ByteLevel: () => (tokens) => {
+  ByteLevel: () => {
+    const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
     const toBytes = (token) => {
       const bytes = Array.from(token, (char) => BYTE_OF.get(char));
       return bytes.includes(undefined) ? Array.from(new TextEncoder().encode(token)) : bytes;
     };
-    return [new TextDecoder("utf-8", { ignoreBOM: true }).decode(Uint8Array.from(tokens.flatMap(toBytes)))];
+    return (tokens) => [decoder.decode(Uint8Array.from(tokens.flatMap(toBytes)))];
   },
   Fuse: () => (tokens) => [tokens.join("")],
   Strip: ({ content, start, stop }) => {
