@@ -22,24 +22,26 @@ setup: .venv/.installed  ## install the package and its tools into .venv
 .venv/.installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, e.g. make PYTHON=python3.12" if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[train,dev,demo,export,explore]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[train,dev,demo,export]'
 	touch $@
 
 demo: setup  ## run the published models, then train two small ones in minutes
 	$(BIN)/python tests/canary.py
 	$(BIN)/python scripts/demo.py
 
-# MODEL: folders of one or more models, by default the published ones
-explore: setup  ## show in a browser what a model does with a sentence; MODEL=folder
-	$(BIN)/python scripts/explorer/app.py $(if $(MODEL),--model $(MODEL))
+# MODEL: folders of one or more models, by default the published ones. It needs no virtual environment
+explore:  ## show in a browser what a model does with a sentence; MODEL=folder
+	$(PYTHON) scripts/explorer/serve.py $(if $(MODEL),--model $(MODEL))
 
 space: SPACE := $(or $(OUT),runs/space)
-space:  ## gather the explorer into a folder that runs as a Hugging Face Space; OUT=folder
+space:  ## gather the explorer and the published models in a folder for any static host; OUT=folder
 	@test ! -e $(SPACE) || { echo "$(SPACE) exists: choose another folder, OUT=..."; exit 1; }
-	mkdir -p $(SPACE)/model_cards
-	cp -r scripts/explorer/. hf_scratch $(SPACE)
-	cp -rL model_cards/scratch-* $(SPACE)/model_cards
-	find $(SPACE) -name __pycache__ -prune -exec rm -r {} +
+	mkdir -p $(SPACE)
+	cd scripts/explorer && cp -r README.md index.html style.css models.json *.js model views $(abspath $(SPACE))
+	for model in model_cards/scratch-*; do \
+		mkdir -p $(SPACE)/models/$${model##*/} && \
+		cp -L $$model/*config.json $$model/*tokenizer.json $$model/*.safetensors $(SPACE)/models/$${model##*/} || exit 1; \
+	done
 
 test: lint  ## lint, then the test suite: 7 minutes on 2 cores
 	$(BIN)/python -m pytest -m 'not slow' --numprocesses auto
@@ -66,7 +68,7 @@ test-min: test  ## the suite on the lowest supported transformers, which today i
 test-newest:  ## the suite on the newest releases of all dependencies, in .venv-newest; TRANSFORMERS=, TORCH=
 	$(PYTHON) -m venv --clear .venv-newest
 	.venv-newest/bin/python -m pip install --quiet --disable-pip-version-check $(or $(TORCH),torch) \
-		$(or $(TRANSFORMERS),transformers) --editable '.[train,dev,demo,export,explore]'
+		$(or $(TRANSFORMERS),transformers) --editable '.[train,dev,demo,export]'
 	.venv-newest/bin/python -m pytest -m 'not slow' --numprocesses auto
 
 lint: setup  ## check style, formatting and types

@@ -1,0 +1,243 @@
+// Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+/** Inside: the map of the model, the numbers of a block, and one token on its way up. */
+
+import { showBlock } from "./blocks.js";
+import { byId, debounce, el, makeChoice, numbered, percent, plain, redraw, rove, tokenText } from "./dom.js";
+import { rowOf } from "./heat.js";
+import { drawMap, isSame, listBlocks, PARTS } from "./map.js";
+
+const LONGEST = 64; // tokens that are shown
+const EXAMPLES = {
+  en: ["A dog runs through the snow.", "Two women are talking."],
+  de: ["Ein Hund rennt durch den Schnee.", "Zwei Frauen unterhalten sich."],
+  writer: ["Once upon a time, there was a little fox", "Lily likes her red ball. She throws the"],
+};
+
+export class InsideView {
+  constructor(page) {
+    this.page = page;
+    this.model = null;
+    this.text = "";
+    const input = byId("inside-text");
+    const read = debounce(60, () => this.read(input.value));
+    input.addEventListener("input", read);
+    byId("map").addEventListener("keydown", (event) => this.onKey(event));
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.trace && this.draw());
+  }
+
+  show(model, text) {
+    const isNew = model !== this.model;
+    this.model = model;
+    const examples = EXAMPLES[model.is_translator ? model.config.source_lang : "writer"] ?? ["1 2 3"];
+    byId("inside-examples").replaceChildren(
+      ...examples.map((example) => el("button", { type: "button", text: example, on: { click: () => this.use(example) } })),
+    );
+    if (isNew) {
+      this.trace = null;
+      this.layers = { encoder: 0, decoder: 0 };
+      this.head = 0;
+      this.position = null;
+      this.selected = { stack: "decoder", kind: "sublayer", layer: 0, part: model.is_translator ? "cross_attn" : "self_attn" };
+    }
+    if (isNew || text !== undefined) this.use(text || examples[0]);
+  }
+
+  use(text) {
+    byId("inside-text").value = text;
+    this.read(text);
+  }
+
+  /** Run the model over a text; a translator reads its own translation in the decoder. */
+  async read(text) {
+    const { model } = this;
+    this.text = text;
+    this.page.changed({ text });
+    try {
+      let given = { text };
+      if (text.trim() === "") return this.clear();
+      if (model.is_translator) {
+        const found = await model.search(text, { options: { max_new_tokens: LONGEST } });
+        if (!found || model !== this.model) return;
+        given = { input_ids: found.input_ids, decoder_input_ids: [...found.prompt, ...found.sequences[0].ids.slice(0, -1)] };
+      }
+      const trace = await model.inspect(given, "inside-inspect");
+      if (!trace || model !== this.model) return;
+      if (trace.input_ids.length > LONGEST) throw new Error(`The text has ${trace.input_ids.length} tokens; here, at most ${LONGEST} can be shown.`);
+      this.page.fail(null);
+      this.trace = trace;
+      this.ids = { encoder: trace.input_ids, decoder: model.is_translator ? given.decoder_input_ids : trace.input_ids };
+      this.texts = {
+        encoder: this.ids.encoder.map((id) => model.readSource(id)),
+        decoder: this.ids.decoder.map((id) => model.read(id)),
+      };
+      const last = this.ids[this.selected.stack].length - 1;
+      if (this.position === null) this.position = model.is_translator ? Math.min(2, last) : last;
+      this.position = Math.min(this.position, last);
+      this.draw();
+    } catch (error) {
+      if (model !== this.model) return;
+      this.clear();
+      this.page.fail(error.message);
+    }
+  }
+
+  clear() {
+    this.trace = null;
+    for (const id of ["inside-tokens", "map", "map-controls", "block", "way"]) byId(id).replaceChildren();
+  }
+
+  draw() {
+    this.drawTokens();
+    this.drawMap();
+    this.drawBlock();
+    this.drawWay();
+  }
+
+  drawTokens() {
+    const { selected, position, model } = this;
+    const chips = this.texts[selected.stack].map((text, i) =>
+      el("button.chip", { type: "button", "aria-pressed": String(i === position), on: { click: () => this.follow(i) } }, tokenText(text)),
+    );
+    const list = byId("inside-tokens");
+    const name = model.is_translator ? `In the ${selected.stack}, follow` : "Follow";
+    redraw(list, el("span.choice-label", { text: name }), ...chips);
+    rove(list, ".chip");
+  }
+
+  drawMap() {
+    const { model, layers, selected } = this;
+    const map = byId("map");
+    const hadFocus = map.contains(document.activeElement);
+    map.replaceChildren(drawMap(model, layers, selected, (block) => this.select(block)));
+    if (hadFocus) map.querySelector('.block[aria-pressed="true"]')?.focus();
+    const stacks = model.is_translator ? ["encoder", "decoder"] : ["decoder"];
+    redraw(
+      byId("map-controls"),
+      ...stacks.map((stack) => {
+        const count = model.is_translator ? model.config[`${stack}_layers`] : model.config.num_hidden_layers;
+        const label = model.is_translator ? `${stack} layer` : "layer";
+        return makeChoice(label, numbered(count), layers[stack], (layer) => {
+          const { kind, part } = this.selected.stack === stack && this.selected.layer !== undefined ? this.selected : { kind: "sublayer", part: "self_attn" };
+          this.select({ stack, kind, part, layer });
+        }).element;
+      }),
+    );
+  }
+
+  drawBlock() {
+    const { model, trace, selected, position } = this;
+    const attention = trace[selected.stack].layers[selected.layer]?.[selected.part];
+    if (attention?.weights) this.head = Math.min(this.head, attention.weights.shape[0] - 1);
+    const reading = {
+      model,
+      trace,
+      position,
+      head: this.head,
+      tokens: this.texts[selected.stack],
+      keys: this.texts.encoder,
+      ids: this.ids[selected.stack],
+      lens: this.lensAt?.(selected) ?? null,
+      lensNote: selected.stack === "encoder" ? "An encoder predicts nothing; this shows which tokens lie near the vector of" : "If the layers above were left out, after",
+    };
+    const choose = (head) => {
+      this.head = head;
+      this.drawBlock();
+      this.page.report("head");
+    };
+    const panel = byId("block");
+    redraw(panel, ...showBlock(selected, reading, (row) => this.follow(row), choose));
+  }
+
+  /** The places where the logit lens looks: the sum of embedding and position, after each sub-layer, and the head. */
+  async drawWay() {
+    const { model, trace, selected, position } = this;
+    const { stack } = selected;
+    const key = `${stack} ${position}`;
+    if (this.wayKey === key && this.wayTrace === trace) return this.markWay();
+    Object.assign(this, { wayKey: key, wayTrace: trace, lensAt: null });
+    const record = trace[stack];
+    const places = [{ block: { stack, kind: record.embed_norm ? "embed_norm" : "sum" }, name: "embedding + position", states: record.embed_norm ?? record.embed_sum }];
+    record.layers.forEach((layer, i) => {
+      for (const [part, { hidden_states }] of Object.entries(layer)) places.push({ block: { stack, kind: "add", layer: i, part }, name: `${i + 1} · ${PARTS[part]}`, states: hidden_states });
+    });
+    const width = places[0].states.shape[1];
+    const states = new Float32Array(places.length * width);
+    places.forEach((place, i) => states.set(rowOf(place.states, position), i * width));
+    const list = byId("way");
+    try {
+      const found = await model.lens(stack, states);
+      if (!found || this.wayKey !== key || this.wayTrace !== trace || model !== this.model) return;
+      const lenses = found.map((alternatives) => alternatives.map((each) => ({ ...each, text: model.read(each.token), shaped: undefined })));
+      this.lensAt = (block) => lenses[places.findIndex((place) => isSame(place.block, toPlace(block, record)))] ?? null;
+      this.wayPlaces = places;
+      list.replaceChildren(
+        ...places
+          .map(({ block, name, states: matrix }, i) => {
+            const [best] = lenses[i] ?? [];
+            const share = best?.probability ?? 0;
+            return el(
+              "li",
+              {},
+              el(
+                "button",
+                { type: "button", title: `length of the vector: ${Math.hypot(...rowOf(matrix, position)).toFixed(2)}`, on: { click: () => this.select(block) } },
+                el("span.name", { text: name }),
+                best ? el("bdi", { text: plain(best.text) }) : null,
+                el("span.number", { text: best ? percent(share) : "" }),
+                el("span.fill", { "aria-hidden": "true", style: { width: `${100 * share}%` } }),
+              ),
+            );
+          })
+          .reverse(),
+      );
+      this.drawBlock();
+      this.markWay();
+    } catch (error) {
+      this.page.fail(error.message);
+    }
+  }
+
+  markWay() {
+    const { selected, wayPlaces: places = [] } = this;
+    const current = places.findIndex(({ block }) => isSame(block, toPlace(selected, this.trace[selected.stack])));
+    [...byId("way").children].forEach((item, i) => item.classList.toggle("here", places.length - 1 - i === current));
+  }
+
+  /** Open a block. */
+  select(block) {
+    const last = this.ids[block.stack].length - 1;
+    if (block.stack !== this.selected.stack) this.position = Math.min(this.position, last);
+    this.selected = listBlocks(this.model, block.stack).find((each) => isSame(each, block));
+    if (this.selected.layer !== undefined) this.layers[block.stack] = this.selected.layer;
+    this.draw();
+    this.page.report("block");
+  }
+
+  /** Follow the token at a position. */
+  follow(position) {
+    this.position = Math.max(0, Math.min(this.ids[this.selected.stack].length - 1, position));
+    this.draw();
+    this.page.report("follow");
+  }
+
+  onKey(event) {
+    const along = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    const upwards = { ArrowUp: 1, ArrowDown: -1 }[event.key];
+    if (!this.trace || (along ?? upwards) === undefined) return;
+    event.preventDefault();
+    if (along) return this.follow(this.position + along);
+    const blocks = listBlocks(this.model, this.selected.stack);
+    const place = blocks.findIndex((block) => isSame(block, this.selected));
+    const next = blocks[place + upwards];
+    if (next) this.select(next);
+    this.page.report("up");
+  }
+}
+
+/** The place of the logit lens that belongs to a block: after a sub-layer for the sub-layer itself. */
+function toPlace(block, record) {
+  if (block.kind === "sublayer") return { ...block, kind: "add" };
+  if (block.kind === "sum" && record.embed_norm) return { ...block, kind: "embed_norm" };
+  return block;
+}
+

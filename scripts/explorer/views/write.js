@@ -1,0 +1,303 @@
+// Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+/** Write: a text that grows token by token, the distribution of the next token, and what the sliders do to it. */
+
+import { makeRandom, shapeProbabilities } from "../model/generate.js";
+import { byId, debounce, el, makeBars, percent, plain, redraw, rove, tint } from "./dom.js";
+
+const PACE = 70; // milliseconds a token
+const LONGEST = 400; // tokens that are written
+const EXAMPLES = ["Once upon a time, there was a little fox", "Tom found a big red ball in the park.", "The sun was hot and Lily wanted"];
+const SLIDERS = ["temperature", "top_k", "top_p"];
+
+export class WriteView {
+  constructor(page) {
+    this.page = page;
+    this.model = null;
+    this.isPlaying = false;
+    this.seed = 1;
+    this.written = []; // {token, probability, logits}: the logits that the token was drawn from
+    this.selected = null; // index of a written token whose place is shown; null: the place behind the text
+    this.logits = null; // of the place behind the text
+    const restart = debounce(60, () => this.restart());
+    byId("beginning").addEventListener("input", restart);
+    byId("beginning-examples").append(
+      ...EXAMPLES.map((text) => el("button", { type: "button", text, on: { click: () => this.use(text) } })),
+    );
+    const on = (id, click) => byId(id).addEventListener("click", click);
+    on("play", () => (this.isPlaying ? this.pause() : this.play()));
+    on("one", () => this.goOn());
+    on("back", () => this.stepBack());
+    on("again", () => this.restart());
+    on("dice", () => {
+      this.seed += 1;
+      this.restart().then(() => this.play());
+    });
+    byId("story").addEventListener("keydown", (event) => {
+      if (!["Enter", " "].includes(event.key)) return;
+      event.preventDefault();
+      event.target.click();
+    });
+    for (const id of SLIDERS) byId(id).addEventListener("input", () => this.updateShape());
+    this.updateLabels();
+  }
+
+  get text() {
+    return byId("beginning").value;
+  }
+
+  get options() {
+    return Object.fromEntries(SLIDERS.map((id) => [id, Number(byId(id).value)]));
+  }
+
+  show(model, text, options = {}) {
+    const isNew = model !== this.model;
+    if (!isNew && text === undefined) return;
+    this.model = model;
+    this.seed = Number(options.seed) || this.seed;
+    for (const id of SLIDERS) if (options[id] !== undefined && options[id] !== "") byId(id).value = options[id];
+    this.updateLabels();
+    byId("beginning").value = text ?? (this.text || EXAMPLES[0]);
+    this.restart();
+  }
+
+  use(text) {
+    byId("beginning").value = text;
+    this.restart();
+    this.page.report("text");
+  }
+
+  hide() {
+    this.pause();
+  }
+
+  /** Back to the beginning. */
+  async restart() {
+    this.pause();
+    const { model, text } = this;
+    this.page.changed({ text, seed: this.seed, ...this.options });
+    this.written = [];
+    this.given = [];
+    this.selected = null;
+    this.logits = null;
+    this.hasEnded = false;
+    if (text === "") return this.draw();
+    try {
+      const result = await model.predict({ text }, "write-predict");
+      if (!result || model !== this.model) return;
+      this.given = result.input_ids;
+      this.logits = result.logits;
+      this.page.fail(null);
+    } catch (error) {
+      this.page.fail(error.message);
+    }
+    this.draw();
+  }
+
+  play() {
+    if (this.hasEnded || !this.logits) return;
+    this.isPlaying = true;
+    byId("play").textContent = "Pause";
+    this.page.report("play");
+    const tick = async () => {
+      const next = performance.now() + PACE;
+      await this.goOn(true);
+      if (this.isPlaying) this.timer = setTimeout(tick, Math.max(0, next - performance.now()));
+    };
+    tick();
+  }
+
+  pause() {
+    this.isPlaying = false;
+    clearTimeout(this.timer);
+    byId("play").textContent = "Write";
+  }
+
+  /** Draw the next token from what the bars show. */
+  async goOn(isPlaying = false) {
+    if (!isPlaying) this.pause();
+    if (!this.logits || this.hasEnded) return this.pause();
+    this.selected = null;
+    const shaped = this.shape(this.logits);
+    // the same dice at the same place, whichever way led there
+    const random = makeRandom(this.seed * 7919 + this.written.length)();
+    await this.append(draw(shaped, random));
+    this.page.report("token");
+  }
+
+  /** Put a token behind the text, and ask what comes then. */
+  async append(token) {
+    const { model, logits } = this;
+    const probability = shapeProbabilities(logits)[token];
+    this.written.push({ token, probability, logits });
+    this.hasEnded = model.ends.has(token);
+    this.logits = null;
+    this.drawText();
+    if (this.hasEnded || this.written.length >= LONGEST) {
+      this.hasEnded = true;
+      this.pause();
+      return this.draw();
+    }
+    const { written } = this;
+    const ids = [...this.given, ...written.map((each) => each.token)];
+    try {
+      const next = await model.peek(ids);
+      // meanwhile the user may have gone elsewhere
+      if (model !== this.model || written !== this.written || ids.length !== this.given.length + written.length) return;
+      this.logits = next;
+      this.hasEnded = next === null;
+      if (this.hasEnded) this.pause();
+    } catch (error) {
+      this.pause();
+      this.page.fail(error.message);
+    }
+    this.draw();
+  }
+
+  stepBack() {
+    this.pause();
+    const last = this.written.at(-1);
+    if (!last) return;
+    this.written = this.written.slice(0, -1);
+    this.logits = last.logits;
+    this.hasEnded = false;
+    this.selected = null;
+    this.draw();
+    this.page.report("back");
+  }
+
+  /** Choose a token by hand, at the selected place or behind the text. */
+  choose(token) {
+    this.pause();
+    if (this.selected !== null) {
+      this.logits = this.written[this.selected].logits;
+      this.written = this.written.slice(0, this.selected);
+      this.selected = null;
+    }
+    this.hasEnded = false;
+    this.append(token);
+    this.page.report("chosen");
+  }
+
+  select(index) {
+    this.pause();
+    this.selected = index === this.selected ? null : index;
+    this.draw();
+    this.page.report("alternatives");
+  }
+
+  shape(logits) {
+    const { options } = this;
+    // at temperature 0 only the likeliest token can come
+    return options.temperature === 0 ? shapeProbabilities(logits, { top_k: 1 }) : shapeProbabilities(logits, options);
+  }
+
+  draw() {
+    this.drawText();
+    this.drawBars();
+    byId("one").disabled = byId("play").disabled = !this.logits;
+    byId("back").disabled = byId("again").disabled = this.written.length === 0;
+  }
+
+  drawText() {
+    const { model, given, written } = this;
+    const story = byId("story");
+    // only what changed: a long text is not built again for each token
+    const wanted = [...given.map((token) => ({ token })), ...written];
+    const key = (each) => `${each.token} ${each.probability ?? ""}`;
+    let same = 0;
+    while (same < wanted.length && story.children[same]?.dataset.key === key(wanted[same])) same++;
+    while (story.children.length > same) story.lastChild.remove();
+    story.append(
+      ...wanted.slice(same).map((each, i) => {
+        const index = same + i - given.length;
+        const text = model.read(each.token);
+        const shown = model.ends.has(each.token) ? "■" : plain(text).replaceAll("↵", "↵\n");
+        if (each.probability === undefined) {
+          const isSpecial = each.token === model.config.bos_token_id;
+          return el("span.given", { class: isSpecial ? "special" : null, "data-key": key(each), text: shown });
+        }
+        return el("span.piece.shaded", {
+          role: "button",
+          "data-key": key(each),
+          "aria-label": `${plain(text).trim() || text}, probability ${percent(each.probability)}`,
+          title: percent(each.probability),
+          style: { "--tint": tint(each.probability) },
+          on: { click: () => this.select(index) },
+          text: shown,
+        });
+      }),
+    );
+    [...story.children].forEach((child, i) => child.classList.toggle("here", i - given.length === this.selected && i >= given.length));
+    rove(story, ".piece");
+    const end = written.length && model.ends.has(written.at(-1).token) ? "The model ended its text here (■). " : "";
+    const full = this.hasEnded && !end ? `The text is full: this model reads at most ${model.config.max_position_embeddings} tokens. ` : "";
+    byId("story-note").textContent = end + full;
+  }
+
+  drawBars() {
+    const place = this.selected === null ? { logits: this.logits } : this.written[this.selected];
+    const box = byId("next-bars");
+    if (!place.logits) {
+      this.bars = null;
+      box.replaceChildren();
+      byId("next-note").textContent = this.hasEnded ? "Nothing comes after the end. Step back, or click a token." : "Write a beginning first.";
+      byId("shape-note").textContent = "";
+      return;
+    }
+    const probabilities = shapeProbabilities(place.logits);
+    const alternatives = best(probabilities, 10).map((token) => ({ token, probability: probabilities[token], text: this.model.read(token) }));
+    this.bars = makeBars(alternatives, {
+      chosen: place.token ?? null,
+      onChoose: ({ token }) => this.choose(token),
+      label: "Ten likeliest tokens: choose one",
+    });
+    this.place = place;
+    const chosen = this.selected === null ? null : `“${plain(this.model.read(place.token)).trim()}” stands here, with ${percent(place.probability)}. Choose another to go on from here.`;
+    byId("next-note").textContent = chosen ?? "Click one to choose it by hand.";
+    redraw(box, this.bars.element);
+    this.updateShape();
+  }
+
+  /** The sliders moved: move the bars. */
+  updateShape() {
+    this.updateLabels();
+    this.page.changed({ text: this.text, seed: this.seed, ...this.options });
+    if (!this.bars) return;
+    const shaped = this.shape(this.place.logits);
+    this.bars.update(({ token }) => shaped[token]);
+    const possible = shaped.reduce((count, probability) => count + (probability > 0), 0);
+    byId("shape-note").textContent =
+      possible === 1 ? "Only one token can come." : `${possible.toLocaleString("en")} of ${shaped.length.toLocaleString("en")} tokens can come. A mark is the model’s own probability.`;
+    this.page.report("bars");
+  }
+
+  updateLabels() {
+    const { temperature, top_k, top_p } = this.options;
+    const texts = { temperature: temperature.toFixed(2), top_k: top_k === 0 ? "off" : String(top_k), top_p: top_p === 1 ? "off" : top_p.toFixed(2) };
+    for (const id of SLIDERS) {
+      document.querySelector(`output[for="${id}"]`).textContent = texts[id];
+      byId(id).setAttribute("aria-valuetext", texts[id]);
+    }
+  }
+}
+
+/** The tokens with the largest probabilities, largest first. */
+function best(probabilities, count) {
+  const found = [];
+  for (let token = 0; token < probabilities.length; token++) {
+    if (found.length === count && probabilities[token] <= probabilities[found[count - 1]]) continue;
+    const place = found.findIndex((other) => probabilities[other] < probabilities[token]);
+    found.splice(place < 0 ? found.length : place, 0, token);
+    if (found.length > count) found.pop();
+  }
+  return found;
+}
+
+/** The token at which the sum of the probabilities passes a number from 0 to 1. */
+function draw(probabilities, number) {
+  let last = 0;
+  for (let token = 0, sum = 0; token < probabilities.length && sum <= number; token++) {
+    if (probabilities[token] > 0) [last, sum] = [token, sum + probabilities[token]];
+  }
+  return last;
+}
