@@ -24,6 +24,7 @@ export class TranslateView {
     this.source = byId("source");
     this.source.addEventListener("input", () => {
       this.prefix = [];
+      byId("translate").ariaBusy = "true";
       this.update();
     });
     this.update = debounce(40, () => this.translate());
@@ -90,13 +91,16 @@ export class TranslateView {
     const { model, text, prefix } = this;
     this.page.changed({ text, beams: this.numBeams });
     byId("alternatives").hidden = true;
+    byId("translate").ariaBusy = "true";
     if (text.trim() === "") return this.clear();
-    const options = { num_beams: this.numBeams, max_new_tokens: Math.max(1, LONGEST - prefix.length) };
+    const longest = Math.min(LONGEST, model.config.max_position_embeddings - 1); // all are read again, for their alternatives
+    const options = { num_beams: this.numBeams, max_new_tokens: Math.max(1, longest - prefix.length) };
     const steps = [];
     const began = performance.now();
     try {
       const found = await model.search(text, { prefix, options }, (step) => steps.push(step));
       if (!found || model !== this.model) return;
+      this.page.fail(null);
       const [best] = found.sequences;
       byId("translation").textContent = best.text || "(no words)";
       const time = performance.now() - began;
@@ -113,7 +117,6 @@ export class TranslateView {
       const read = { ...given, decoder_input_ids: decoderInputIds.slice(0, -1) }; // nothing reads the last token
       const [predicted, inspected] = await Promise.all([model.predict(given, "translate-predict"), model.inspect(read, "translate-inspect")]);
       if (!predicted || !inspected || model !== this.model) return;
-      this.page.fail(null);
       const start = found.prompt.length - 1;
       this.found = { ids: best.ids, inputIds: found.input_ids, start, prefix };
       this.predictions = predicted.predictions.slice(start);
@@ -128,6 +131,7 @@ export class TranslateView {
 
   clear() {
     this.found = null;
+    byId("translate").ariaBusy = "false";
     byId("translation").textContent = "";
     byId("translation-note").textContent = "";
     for (const id of ["weave-source", "weave-target", "weave-reading"]) byId(id).replaceChildren();
@@ -159,9 +163,11 @@ export class TranslateView {
         );
       }),
     );
+    byId("weave-reading").textContent = "";
     rove(byId("weave-target"), ".chip");
     rove(byId("weave-source"), ".chip");
     this.arrange();
+    byId("translate").ariaBusy = "false";
   }
 
   /** Two rows, one above the other; where they do not fit, two columns. */
@@ -197,7 +203,6 @@ export class TranslateView {
     );
     this.drawLines(lines.filter(({ weight }) => weight > 0.2), 0.45);
     this.mark([], null, null);
-    byId("weave-reading").textContent = "\u00a0";
   }
 
   focusTarget(target) {
@@ -215,7 +220,6 @@ export class TranslateView {
     const lines = this.found.ids.map((_, target) => ({ source, target, weight: this.weightsOf(target)[source] }));
     this.drawLines(lines, 1);
     this.mark([], "source", source);
-    byId("weave-reading").textContent = "\u00a0";
   }
 
   mark(weights, side, index) {

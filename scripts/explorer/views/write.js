@@ -18,6 +18,7 @@ export class WriteView {
     this.written = []; // {token, probability, logits}: the logits that the token was drawn from
     this.selected = null; // index of a written token whose place is shown; null: the place behind the text
     this.logits = null; // of the place behind the text
+    this.pending = null; // the answer that is awaited
     const restart = debounce(60, () => this.restart());
     byId("beginning").addEventListener("input", restart);
     byId("beginning-examples").append(
@@ -115,6 +116,7 @@ export class WriteView {
   /** Draw the next token from what the bars show. */
   async goOn(isPlaying = false) {
     if (!isPlaying) this.pause();
+    await this.pending;
     if (!this.logits || this.hasEnded) return this.pause();
     this.selected = null;
     const shaped = this.shape(this.logits);
@@ -125,7 +127,12 @@ export class WriteView {
   }
 
   /** Put a token behind the text, and ask what comes then. */
-  async append(token) {
+  append(token) {
+    this.pending = this.appendNow(token);
+    return this.pending;
+  }
+
+  async appendNow(token) {
     const { model, logits } = this;
     const probability = shapeProbabilities(logits)[token];
     this.written.push({ token, probability, logits });
