@@ -469,7 +469,7 @@ def test_the_tour_leads_through_the_views(address, browser, screenshots):
     views = []
     for place in range(1, 12):
         visitor.wait_for_text("#tour .kicker", f"{place} of 11")
-        assert visitor.find(".pointed").is_visible()
+        visitor.find(".pointed").wait_for()
         views.append(visitor.find("[role=tab][aria-selected=true]").inner_text())
         visitor.find("#tour .primary").click()
     assert sorted(set(views)) == ["Inside", "Translate", "Write"]

@@ -111,9 +111,10 @@ class Page {
     // Inside begins with the text of the family's own view
     const family = entry.isTranslator ? "translate" : "write";
     const shared = view === "inside" && this.views.inside.model !== model ? texts[family] : undefined;
-    this.views[view].show(model, text ?? shared, options);
+    const shown = this.views[view].show(model, text ?? shared, options);
     this.changed(this.views[view].text ? { text: this.views[view].text } : {});
     this.describe(model);
+    return shown;
   }
 
   openModel(name) {

@@ -27,6 +27,7 @@ export class InsideView {
 
   show(model, text) {
     const isNew = model !== this.model;
+    const typed = this.model ? "" : byId("inside-text").value;
     this.model = model;
     const examples = EXAMPLES[model.is_translator ? model.config.source_lang : "writer"] ?? ["1 2 3"];
     byId("inside-examples").replaceChildren(
@@ -39,17 +40,18 @@ export class InsideView {
       this.position = null;
       this.selected = { stack: "decoder", kind: "sublayer", layer: 0, part: model.is_translator ? "cross_attn" : "self_attn" };
     }
-    if (isNew || text !== undefined) this.use(text || examples[0]);
+    if (isNew || text !== undefined) return this.use(text || typed || examples[0]);
   }
 
   use(text) {
     byId("inside-text").value = text;
-    this.read(text);
+    return this.read(text);
   }
 
   /** Run the model over a text; a translator reads its own translation in the decoder. */
   async read(text) {
     const { model } = this;
+    if (!model) return;
     this.text = text;
     this.page.changed({ text });
     try {

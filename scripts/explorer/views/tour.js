@@ -81,7 +81,7 @@ export class Tour {
     this.place = place;
     const step = STEPS[place];
     await this.page.open(step.view);
-    if (step.prepare) this.page.views.inside.trace && this.page.views.inside.select({ stack: "decoder", layer: 0, ...step.prepare });
+    if (step.prepare && this.page.views.inside.trace) this.page.views.inside.select({ stack: "decoder", layer: 0, ...step.prepare });
     const button = (text, click, kind = "") => el(`button${kind}`, { type: "button", text, on: { click } });
     const isLast = place === STEPS.length - 1;
     this.box.replaceChildren(

@@ -46,6 +46,8 @@ export class TranslateView {
   /** Show a model and a text; without one, the model's first example. */
   show(model, text, options = {}) {
     const isNew = model !== this.model;
+    // what was typed while the first model was loaded stays
+    const typed = this.model ? "" : this.source.value;
     this.model = model;
     const { source_lang, target_lang, decoder_layers, decoder_attention_heads } = model.config;
     const examples = EXAMPLES[source_lang] ?? ["1 2 3"];
@@ -75,8 +77,8 @@ export class TranslateView {
       });
     }
     if (text === undefined && !isNew) return;
-    this.source.value = text ?? examples[0];
-    this.translate();
+    this.source.value = text ?? (typed || examples[0]);
+    return this.translate();
   }
 
   use(text) {
@@ -89,6 +91,7 @@ export class TranslateView {
   /** Search, and show what was found. */
   async translate() {
     const { model, text, prefix } = this;
+    if (!model) return;
     this.page.changed({ text, beams: this.numBeams });
     byId("alternatives").hidden = true;
     byId("translate").ariaBusy = "true";

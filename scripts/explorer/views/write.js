@@ -58,7 +58,7 @@ export class WriteView {
     for (const id of SLIDERS) if (options[id] !== undefined && options[id] !== "") byId(id).value = options[id];
     this.updateLabels();
     byId("beginning").value = text ?? (this.text || EXAMPLES[0]);
-    this.restart();
+    return this.restart();
   }
 
   use(text) {
@@ -75,6 +75,7 @@ export class WriteView {
   async restart() {
     this.pause();
     const { model, text } = this;
+    if (!model) return;
     this.page.changed({ text, seed: this.seed, ...this.options });
     this.written = [];
     this.given = [];
