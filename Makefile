@@ -59,7 +59,7 @@ test-scale: setup  ## several processes and machines, killed, restarted and resu
 test-engines: setup  ## the published models in CTranslate2, llama.cpp, onnxruntime and transformers serve: 5 minutes
 	$(BIN)/python -m pytest -m slow -rs tests/test_engines.py
 
-test-browser: setup  ## use the explorer in headless Chromium, if it is installed: 3 minutes
+test-browser: setup  ## use the explorer in headless Chromium, if it is installed: 2 minutes
 	$(BIN)/python -m pytest -m slow tests/test_browser.py
 
 test-min: test  ## the suite on the lowest supported transformers, which today is the pinned one

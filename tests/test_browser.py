@@ -4,6 +4,7 @@
 HF_SCRATCH_SCREENSHOTS names a folder for the screenshots. CHROMIUM names the browser, by default Debian's `chromium`.
 """
 
+import base64
 import json
 import os
 import re
@@ -386,12 +387,13 @@ def test_a_folder_is_dropped(tmp_path, address, browser):
     make_gpt(vocab_size=4000, norm_first=False, position_embedding_type="sinusoidal").save_pretrained(folder)
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(STORYTELLER / name, folder)
-    files = [(path.name, list(path.read_bytes())) for path in folder.iterdir()]
+    files = [(path.name, base64.b64encode(path.read_bytes()).decode()) for path in folder.iterdir()]
     visitor = Visitor(browser, address)
     visitor.wait("$$('#weave-target .chip').length")
     visitor.page.evaluate(
         "(files) => { const dropped = new DataTransfer();"
-        " for (const [name, bytes] of files) dropped.items.add(new File([new Uint8Array(bytes)], name));"
+        " const read = (bytes) => Uint8Array.from(atob(bytes), (each) => each.charCodeAt(0));"
+        " for (const [name, bytes] of files) dropped.items.add(new File([read(bytes)], name));"
         " window.dispatchEvent(new DragEvent('dragover', {dataTransfer: dropped, cancelable: true}));"
         " window.dispatchEvent(new DragEvent('drop', {dataTransfer: dropped, cancelable: true})) }",
         files,
@@ -401,6 +403,43 @@ def test_a_folder_is_dropped(tmp_path, address, browser):
     visitor.open("Inside")
     visitor.page.get_by_label("Model", exact=True).select_option("dropped model")
     visitor.wait("$$('#way li').length === 5")
+    visitor.close()
+
+
+@pytest.mark.parametrize("family", ["gpt", "transformer"])
+def test_every_block_of_other_configurations_opens(family, tmp_path, joint_tokenizer, address, browser, screenshots):
+    folder = tmp_path / "other"
+    joint_tokenizer.save_pretrained(folder)
+    size = {"vocab_size": len(joint_tokenizer)}
+    if family == "gpt":
+        options = {"embedding_layernorm": True, "final_layernorm": False, "attention_bias": False}
+        make_gpt(**size, **options, hidden_act="silu").save_pretrained(folder)
+    else:
+        options = {"norm_first": False, "share_encoder_decoder_embeddings": False, "head_dim": 6, "v_head_dim": 10}
+        make_transformer(**size, **options, activation_function="gelu_new").save_pretrained(folder)
+    visitor = Visitor(browser, f"{address}#view=inside")
+    visitor.find("#way li").first.wait_for()
+    visitor.find("#folder").set_input_files(folder)
+    visitor.wait("$('#model').value === 'other'")
+    visitor.find("#inside-text").fill("two dogs run")
+    for stack in ["decoder"] if family == "gpt" else ["encoder", "decoder"]:
+        visitor.find(f"#map [data-stack={stack}][data-kind=tokens]").click()
+        kinds = []
+        for _ in range(60):
+            visitor.wait("$('#block h2')")
+            kinds.append(visitor.find("#map [aria-pressed=true]").get_attribute("data-kind"))
+            before = visitor.find("#block .kicker").inner_text()
+            visitor.page.keyboard.press("ArrowUp")
+            if visitor.find("#block .kicker").inner_text() == before:
+                break
+        layer = ["attention", "add"] * (1 + (family == "transformer" and stack == "decoder")) + ["feed-forward", "add"]
+        if family == "gpt":
+            expected = ["embed_norm", *["norm", "attention", "add", "norm", "feed-forward", "add"] * 2]
+        else:
+            expected = layer * (2 if stack == "encoder" else 3)
+        ends = ["linear", "softmax"] if stack == "decoder" else []
+        assert kinds == ["tokens", "embedding", "position", "sum", *expected, *ends]
+    visitor.screenshot(screenshots, f"other_{family}")
     visitor.close()
 
 

@@ -12,6 +12,7 @@ import { WriteView } from "./views/write.js";
 const VIEWS = ["translate", "write", "inside"];
 const FILES = /(^|\/)([\w.-]+\.json|[\w.-]+\.safetensors)$/; // of a model's folder
 const MOST_FILES = 200;
+const LONGEST_TEXT = 400; // characters, as the text boxes take
 
 class Page {
   constructor() {
@@ -64,7 +65,7 @@ class Page {
     const entry = this.entries.get(model);
     if (entry) this.choose(entry);
     const first = this.entries.size > 0 && ![...this.entries.values()].some((each) => each.isTranslator) ? "write" : "translate";
-    this.open(VIEWS.includes(view) ? view : (this.view ?? first), { text, options });
+    this.open(VIEWS.includes(view) ? view : (this.view ?? first), { text: text?.slice(0, LONGEST_TEXT), options });
   }
 
   choose(entry) {

@@ -6,6 +6,7 @@ It serves this folder and, under models/, the files of the models' own folders; 
 
 import argparse
 import json
+from contextlib import suppress
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -30,7 +31,7 @@ class Handler(SimpleHTTPRequestHandler):
                 return str(self.models[name] / file)
         return super().translate_path(path)
 
-    def do_GET(self):  # noqa: N802
+    def do_GET(self):
         if urlsplit(self.path).path != "/models.json":
             return super().do_GET()
         body = json.dumps(list(self.models)).encode()
@@ -65,10 +66,8 @@ def main():
         models[name if name not in models else f"{name} ({len(models) + 1})"] = folder.resolve()
     with ThreadingHTTPServer(("127.0.0.1", args.port), partial(Handler, models=models)) as server:
         print(f"The explorer runs at http://127.0.0.1:{server.server_address[1]} (stop it with Ctrl+C)", flush=True)
-        try:
+        with suppress(KeyboardInterrupt):
             server.serve_forever()
-        except KeyboardInterrupt:
-            pass
 
 
 if __name__ == "__main__":

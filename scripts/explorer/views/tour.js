@@ -69,7 +69,10 @@ export class Tour {
     this.page = page;
     this.box = byId("tour");
     this.place = 0;
-    byId("start-tour").addEventListener("click", () => this.show(0));
+    byId("start-tour").addEventListener("click", () => {
+      this.steps = STEPS.filter(({ view }) => page.entriesOf(view).length > 0);
+      if (this.steps.length > 0) this.show(0);
+    });
     document.addEventListener("keydown", (event) => event.key === "Escape" && this.close());
   }
 
@@ -79,13 +82,13 @@ export class Tour {
 
   async show(place) {
     this.place = place;
-    const step = STEPS[place];
+    const step = this.steps[place];
     await this.page.open(step.view);
     if (step.prepare && this.page.views.inside.trace) this.page.views.inside.select({ stack: "decoder", layer: 0, ...step.prepare });
     const button = (text, click, kind = "") => el(`button${kind}`, { type: "button", text, on: { click } });
-    const isLast = place === STEPS.length - 1;
+    const isLast = place === this.steps.length - 1;
     this.box.replaceChildren(
-      el("p.kicker", { text: `${place + 1} of ${STEPS.length}` }),
+      el("p.kicker", { text: `${place + 1} of ${this.steps.length}` }),
       el("h2", { id: "tour-title", text: step.title }),
       el("p", { id: "tour-text", text: step.text }),
       el("p.action", { id: "tour-action", text: step.action }),
@@ -114,7 +117,7 @@ export class Tour {
 
   /** A view reports what the user did. */
   report(name) {
-    if (this.isOpen && [STEPS[this.place].done].flat().includes(name)) byId("tour-action").classList.add("done");
+    if (this.isOpen && [this.steps[this.place].done].flat().includes(name)) byId("tour-action").classList.add("done");
   }
 
   close() {

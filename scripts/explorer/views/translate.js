@@ -26,6 +26,7 @@ export class TranslateView {
       this.prefix = [];
       byId("translate").ariaBusy = "true";
       this.update();
+      page.report("text");
     });
     this.update = debounce(40, () => this.translate());
     for (const [row, select] of [["target", "focusTarget"], ["source", "focusSource"]]) {
@@ -60,7 +61,8 @@ export class TranslateView {
     );
     if (isNew) {
       [this.layer, this.head, this.prefix] = [MEAN, MEAN, []];
-      this.numBeams = Math.min(8, Number(options.beams) || model.generation_config.num_beams || 1);
+      const numBeams = Math.round(Number(options.beams)) || model.generation_config.num_beams || 1;
+      this.numBeams = Math.max(1, Math.min(8, numBeams));
       const mean = { value: MEAN, text: "mean" };
       const set = (name) => (value) => {
         this[name] = value;

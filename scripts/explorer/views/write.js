@@ -38,7 +38,10 @@ export class WriteView {
       event.preventDefault();
       event.target.click();
     });
-    for (const id of SLIDERS) byId(id).addEventListener("input", () => this.updateShape());
+    for (const id of SLIDERS) byId(id).addEventListener("input", () => {
+      this.updateShape();
+      this.page.report("bars");
+    });
     this.updateLabels();
   }
 
@@ -276,7 +279,6 @@ export class WriteView {
     const possible = shaped.reduce((count, probability) => count + (probability > 0), 0);
     byId("shape-note").textContent =
       possible === 1 ? "Only one token can come." : `${possible.toLocaleString("en")} of ${shaped.length.toLocaleString("en")} tokens can come. A mark is the model’s own probability.`;
-    this.page.report("bars");
   }
 
   updateLabels() {
