@@ -77,11 +77,9 @@ export class Model {
     return result?.alternatives;
   }
 
-  /** The logits (vocabulary) of the token after some ids; null if the text is full. */
-  async peek(input_ids) {
-    let logits = null;
-    const request = { type: "write", channel: "write", model: this.name, input_ids, options: { max_new_tokens: 1 } };
-    const result = await ask(request, (step) => (logits = step.logits));
-    return result && logits;
+  /** The logits (vocabulary) of the token after a text: {input_ids, logits}; null if the text is full. */
+  async peek(given) {
+    if (given.input_ids?.length > this.config.max_position_embeddings) return null;
+    return this.predict({ ...given, from: Infinity }, "peek");
   }
 }

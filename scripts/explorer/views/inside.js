@@ -110,7 +110,7 @@ export class InsideView {
     const { model, layers, selected } = this;
     const map = byId("map");
     const hadFocus = map.contains(document.activeElement);
-    map.replaceChildren(drawMap(model, layers, selected, (block) => this.select(block)));
+    map.replaceChildren(drawMap(model, layers, selected, (block) => this.select(block, true)));
     if (hadFocus) map.querySelector('.block[aria-pressed="true"]')?.focus();
     const stacks = model.is_translator ? ["encoder", "decoder"] : ["decoder"];
     redraw(
@@ -182,7 +182,7 @@ export class InsideView {
               {},
               el(
                 "button",
-                { type: "button", title: `length of the vector: ${Math.hypot(...rowOf(matrix, position)).toFixed(2)}`, on: { click: () => this.select(block) } },
+                { type: "button", title: `length of the vector: ${Math.hypot(...rowOf(matrix, position)).toFixed(2)}`, on: { click: () => this.select(block, true) } },
                 el("span.name", { text: name }),
                 best ? el("bdi", { text: plain(best.text) }) : null,
                 el("span.number", { text: best ? percent(share) : "" }),
@@ -205,13 +205,15 @@ export class InsideView {
     [...byId("way").children].forEach((item, i) => item.classList.toggle("here", places.length - 1 - i === current));
   }
 
-  /** Open a block. */
-  select(block) {
+  /** Open a block. Its panel is brought into view if its beginning is above the page; after a click, also if it is below. */
+  select(block, isClick = false) {
     const last = this.ids[block.stack].length - 1;
     if (block.stack !== this.selected.stack) this.position = Math.min(this.position, last);
     this.selected = listBlocks(this.model, block.stack).find((each) => isSame(each, block));
     if (this.selected.layer !== undefined) this.layers[block.stack] = this.selected.layer;
     this.draw();
+    const { top } = byId("block").getBoundingClientRect();
+    if (top < 0 || (isClick && top > 0.8 * innerHeight)) byId("block").scrollIntoView();
     this.page.report("block");
   }
 

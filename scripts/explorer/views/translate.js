@@ -120,11 +120,11 @@ export class TranslateView {
       const decoderInputIds = [...found.prompt, ...best.ids];
       const given = { input_ids: found.input_ids, decoder_input_ids: decoderInputIds };
       const read = { ...given, decoder_input_ids: decoderInputIds.slice(0, -1) }; // nothing reads the last token
-      const [predicted, inspected] = await Promise.all([model.predict(given, "translate-predict"), model.inspect(read, "translate-inspect")]);
+      const [predicted, inspected] = await Promise.all([model.predict({ ...given, from: found.prompt.length }, "translate-predict"), model.inspect(read, "translate-inspect")]);
       if (!predicted || !inspected || model !== this.model) return;
       const start = found.prompt.length - 1;
       this.found = { ids: best.ids, inputIds: found.input_ids, start, prefix };
-      this.predictions = predicted.predictions.slice(start);
+      this.predictions = predicted.predictions;
       this.attention = inspected.decoder.layers.map((layer) => layer.cross_attn.weights);
       this.drawTokens();
     } catch (error) {

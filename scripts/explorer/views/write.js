@@ -87,7 +87,7 @@ export class WriteView {
     this.hasEnded = false;
     if (text === "") return this.draw();
     try {
-      const result = await model.predict({ text }, "write-predict");
+      const result = await model.peek({ text });
       if (!result || model !== this.model) return;
       this.given = result.input_ids;
       this.logits = result.logits;
@@ -151,10 +151,10 @@ export class WriteView {
     const { written } = this;
     const ids = [...this.given, ...written.map((each) => each.token)];
     try {
-      const next = await model.peek(ids);
+      const next = await model.peek({ input_ids: ids });
       // meanwhile the user may have gone elsewhere
       if (model !== this.model || written !== this.written || ids.length !== this.given.length + written.length) return;
-      this.logits = next;
+      this.logits = next?.logits ?? null;
       this.hasEnded = next === null;
       if (this.hasEnded) this.pause();
     } catch (error) {
