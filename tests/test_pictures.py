@@ -10,7 +10,7 @@ from conftest import ROOT
 from matplotlib.figure import Figure
 from test_explaining import make_ids, make_loaded
 
-from hf_scratch.explaining import follow_token, predict_tokens, search_beams, write_tokens
+from hf_scratch.explaining import predict_tokens, search_beams
 from hf_scratch.reporting import drawings, plots
 
 
@@ -54,21 +54,12 @@ def test_a_tree_shows_each_candidate_with_its_score(family):
     assert "nats" in texts
 
 
-def test_probabilities_and_stages_are_the_numbers_that_were_computed():
+def test_probabilities_are_the_numbers_that_were_computed():
     loaded = make_loaded("gpt")
     inputs = make_ids(loaded)
     predictions = predict_tokens(loaded, **inputs)
     figure = drawings.draw_predictions(predictions, "a text")
     assert [bar.get_width() for bar in figure.axes[0].patches] == [each.probability for each in predictions]
-    written = list(write_tokens(loaded, inputs["input_ids"], 3, temperature=0.5, top_p=0.5))
-    figure = drawings.draw_alternatives(written[0], "temperature 0.5")
-    pairs = [(each.probability, each.shaped) for each in written[0].alternatives]
-    assert [bar.get_width() for bar in figure.axes[0].patches] == [value for pair in pairs for value in pair]
-    assert "cut" in texts_of(figure)
-    stages = follow_token(loaded, 2, **inputs)
-    figure = drawings.draw_stages(stages, "a token")
-    assert [bar.get_width() for bar in figure.axes[1].patches] == [stage.norm for stage in stages]
-    assert all(stage.name in texts_of(figure) for stage in stages)
 
 
 def test_a_share_is_never_rounded_to_nothing():

@@ -1,7 +1,7 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 """Figures of what a model does with one sentence. They are drawn without pyplot, so several threads may draw at once.
 
-Colours are dark on white, and darker means more: the explorer inverts them on a dark page.
+Colours are dark on white, and darker means more.
 """
 
 import textwrap
@@ -9,24 +9,13 @@ from collections.abc import Sequence
 
 import torch
 
-from ..explaining import BeamTree, Prediction, Stage
+from ..explaining import BeamTree, Prediction
 from ..extras import extra
 
 with extra("train"):
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
 
-# the colours of figure 1 in the paper
-BLOCK_COLORS = {
-    "embedding": "#f7d9d9",
-    "position": "#ffffff",
-    "sum": "#ffffff",
-    "self-attention": "#fbddb4",
-    "cross-attention": "#fbddb4",
-    "feed-forward": "#c3e3f0",
-    "norm": "#f0f2b5",
-}
 OUTCOME_COLORS = {"kept": "#cfe2f5", "dropped": "#ffffff", "ended": "#c5e8c8", "cut": "#fbe3b5"}
 DARK = "#08519c"
 GRAY = "#767676"
@@ -171,79 +160,6 @@ def draw_predictions(predictions: Sequence[Prediction], title: str) -> Figure:
     axis.set_xlabel("probability of the token, given all tokens before it", fontsize=9, loc="left")
     axis.set_ylabel("token", fontsize=9)
     axis.spines[["top", "right"]].set_visible(False)
-    return figure
-
-
-def draw_alternatives(prediction: Prediction, title: str) -> Figure:
-    """Draw a token's alternatives: the model's probabilities and, if they differ, those that tokens are drawn from.
-
-    Args:
-        prediction: of one token.
-        title: where the token stands, and the options.
-    """
-    alternatives = prediction.alternatives
-    is_shaped = any(each.shaped != each.probability for each in alternatives)
-    figure, (axis,) = _make_axes(1, 1, (4.6, 1.7 + 0.32 * len(alternatives)), title)
-    for i, each in enumerate(alternatives):
-        text, longest = show_share(each.probability), each.probability
-        axis.barh(i - 0.2 * is_shaped, longest, height=0.38, color="#9ecae1", label="" if i else "the model's")
-        if is_shaped:
-            axis.barh(i + 0.2, each.shaped, height=0.38, color=DARK, label="" if i else "drawn from")
-            text += f" → {show_share(each.shaped) if each.shaped else 'cut'}"
-            longest = max(longest, each.shaped)
-        axis.text(longest + 0.01, i, text, va="center", fontsize=8)
-    axis.set_yticks(range(len(alternatives)), [escape(_shorten(each.text)) for each in alternatives], fontsize=8)
-    for label, each in zip(axis.get_yticklabels(), alternatives, strict=True):
-        label.set_fontweight("bold" if each.token == prediction.token else "normal")
-    axis.invert_yaxis()
-    longest = max(max(each.probability, each.shaped) for each in alternatives)
-    ticks = [tick for tick in MaxNLocator(5).tick_values(0, longest) if tick <= 1]
-    axis.set_xticks(ticks, [f"{tick:.0%}" for tick in ticks])
-    axis.spines["bottom"].set_bounds(0, ticks[-1])
-    axis.set_xlim(0, longest * 1.5 + 0.01)
-    axis.set_xlabel("probability", fontsize=9)
-    axis.set_ylabel("token (bold: the one that came)", fontsize=9)
-    if is_shaped:
-        figure.legend(fontsize=8, loc="outside lower right", ncols=2, frameon=False)
-    axis.spines[["top", "right"]].set_visible(False)
-    return figure
-
-
-def draw_stages(stages: Sequence[Stage], title: str) -> Figure:
-    """Draw a token's way from the bottom to the top, as in figure 1: block, norms, and what the head would predict.
-
-    Args:
-        stages: the stages in their order.
-        title: the token and the sentence.
-    """
-    figure, (blocks, norms, words) = _make_axes(
-        1, 3, (9.5, 1.6 + 0.36 * len(stages)), title, sharey=True, width_ratios=(2.3, 2.2, 3)
-    )
-    for i, stage in enumerate(stages):
-        blocks.barh(i, 1, height=0.78, color=BLOCK_COLORS[stage.kind], edgecolor="#555555", linewidth=0.8)
-        blocks.text(0.5, i, stage.name, ha="center", va="center", fontsize=8)
-        norms.barh(i, stage.norm, height=0.78, color="#9ecae1", label="" if i else "the vector")
-        if stage.update_norm is not None:
-            norms.plot(stage.update_norm, i, "o", color=DARK, markersize=5)
-        norms.text(stage.norm, i, f" {stage.norm:.1f}", va="center", fontsize=8)
-        for column, (text, share) in enumerate(stage.predictions):
-            words.barh(i, 0.96, left=column, height=0.78, color=DARK, alpha=0.05 + 0.5 * share)
-            label = f"{escape(_shorten(text))} {show_share(share)}"
-            words.text(column + 0.48, i, label, ha="center", va="center", fontsize=8)
-    norms.plot([], [], "o", color=DARK, label="what the sub-layer added")
-    norms.set_xlim(0, 1.2 * max(stage.norm for stage in stages))
-    norms.set_xlabel("Euclidean norm", fontsize=9)
-    figure.legend(fontsize=8, loc="outside lower center", ncols=2, frameon=False)
-    blocks.set_xlabel("block, coloured as in figure 1 of the paper;\nthe token goes upwards", fontsize=9)
-    words.set_xlabel("what the head would predict here, with probability", fontsize=9)
-    words.set_xlim(0, max(1, max(len(stage.predictions) for stage in stages)))
-    for axis in (blocks, words):
-        axis.set_xticks([])
-        axis.spines[:].set_visible(False)
-    for axis in (blocks, norms, words):
-        axis.set_yticks([])
-    norms.spines[["top", "right"]].set_visible(False)
-    blocks.set_ylim(-0.6, len(stages) - 0.4)
     return figure
 
 
