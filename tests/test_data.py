@@ -91,6 +91,7 @@ def test_both_forms_of_pairs(tmp_path, rows):
         ({"dataset_name": "embedded:stories", "dataset_config_name": "long"}, "'long'"),
         ({"dataset_name": "./nowhere"}, "'./nowhere'"),
         ({"train_file": "nowhere.jsonl"}, "nowhere.jsonl"),
+        ({"train_file": "train[1].jsonl"}, "for a pattern"),  # datasets would read train1.jsonl
     ],
 )
 def test_a_wrong_source_is_named(kwargs, message):

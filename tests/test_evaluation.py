@@ -7,6 +7,7 @@ import pytest
 import torch
 from conftest import make_gpt, make_transformer
 from datasets import Dataset
+from peft import PromptTuningConfig, get_peft_model
 from test_loss_without_logits import LargestTensor
 from transformers import (
     DataCollatorForSeq2Seq,
@@ -141,6 +142,16 @@ def test_blocks_hold_the_logits_of_the_targets_in_order():
     torch.testing.assert_close(torch.cat([block for block, _ in blocks]), expected)
     assert torch.cat([block for _, block in blocks]).equal(targets[targets != -100])
     assert not model.lm_head._forward_pre_hooks
+
+
+def test_a_tuned_prompt_stands_before_the_tokens(tokenizer):
+    config = PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3)
+    model = get_peft_model(make_gpt(vocab_size=len(tokenizer)), config).eval()
+    ids = torch.tensor([tokenizer(TEXTS[0])["input_ids"]])
+    targets = ids.roll(-1, 1)
+    with torch.inference_mode():
+        ((logits, _),) = iterate_logits(model, {"input_ids": ids, "attention_mask": torch.ones_like(ids)}, targets)
+        torch.testing.assert_close(logits, model(ids).logits[0, 3:])
 
 
 def test_shares_of_the_batches_are_together_all_translations(joint_tokenizer):

@@ -252,6 +252,8 @@ def test_one_changed_row_is_noticed(make_trainer):  # noqa: F811
     assert hash_rows(shuffled) == hash_rows(shuffled.flatten_indices()) != hash_rows(many)
     rows[777]["input_ids"][0] += 1
     assert hash_rows(Dataset.from_list(rows, features=many.features)) != hash_rows(many)
+    with_dropout = make_trainer(bpe_dropout=0.1).train_dataset
+    assert hash_rows(with_dropout) == hash_rows(dataset)
 
 
 def test_train_itself_checks_the_checkpoint(make_trainer, tmp_path):  # noqa: F811

@@ -2,6 +2,7 @@
 """A data set's splits: load them from the Hub, a folder, files, or one of the embedded sets; save them as a folder."""
 
 import codecs
+import glob
 import gzip
 import json
 import os
@@ -103,11 +104,18 @@ def reading(what: str) -> Generator[None]:
         datasets.logging.set_verbosity(verbosity)
 
 
+def refuse_pattern(path: str | Path) -> None:
+    """Raise ValueError for a path that datasets takes for a pattern: it would read other files, or several."""
+    if glob.escape(str(path)) != str(path):
+        raise ValueError("datasets takes `*`, `?` and `[` in a path for a pattern. Rename the file or folder.")
+
+
 def _load_files(files: dict[str, str], cache_dir: str | None) -> DatasetDict:
     splits = DatasetDict()
     for split, file in files.items():  # one by one: together, datasets would cast all to the columns of the first
         path = Path(file).expanduser()
         with reading(f"`{split}_file` ({file})"):
+            refuse_pattern(path)
             cache = content_cache([path], cache_dir)
             splits[split] = _load([path], "json", data_files={split: str(path)}, split=split, cache_dir=cache)
     return splits
@@ -117,6 +125,7 @@ def _load_folder(folder: str, config_name: str | None, cache_dir: str | None) ->
     files = list_files(folder, config_name)
     json_files = [path for path in files if Path(path.name.removesuffix(".gz")).suffix in JSON_FILES]
     with reading(f"`dataset_name` ({folder})"):
+        refuse_pattern(folder)
         cache = content_cache(files, cache_dir)
         splits = _load(json_files, folder, config_name, cache_dir=cache)
         for path in json_files:

@@ -22,7 +22,7 @@ from ..loading import find_folder
 from .cache import content_cache, list_files
 from .columns import TEXTS_AT_ONCE, count_bytes
 from .sampling import TokenBudgetBatchSampler
-from .splits import load_splits, reading, take_first
+from .splits import load_splits, reading, refuse_pattern, take_first
 
 POSITION = "stream_position"  # the key of a batch's position, beside its tensors
 
@@ -222,6 +222,7 @@ def load_stream(args, cache_dir: str | None = None) -> tuple[datasets.IterableDa
     if "train_file" in files and not name:
         path = Path(files.pop("train_file")).expanduser()
         with reading(f"`train_file` ({path})"):
+            refuse_pattern(path)
             cache = content_cache([path], cache_dir, streaming=True)  # of the columns
             train = load_dataset("json", data_files=str(path), split="train", cache_dir=cache, streaming=True)
         others = load_splits(**files, cache_dir=cache_dir) if files else {}
@@ -231,6 +232,7 @@ def load_stream(args, cache_dir: str | None = None) -> tuple[datasets.IterableDa
     else:
         folder = find_folder(name, "dataset_name")
         with reading(f"`dataset_name` ({name})"):
+            refuse_pattern(folder or "")
             files = None if folder is None else list_files(folder, config_name)
             cache = cache_dir if files is None else content_cache(files, cache_dir, streaming=True)
             splits: Any = load_dataset(folder or name, config_name, cache_dir=cache, streaming=True)

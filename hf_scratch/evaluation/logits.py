@@ -36,6 +36,7 @@ def iterate_logits(
     states, vocabulary = (None, 0) if head is None else _read_head_input(model, head, inputs)
     if states is None:
         states, head = model(**inputs, use_cache=False).logits, nn.Identity()
+        states = states[:, -targets.shape[1] :]  # a tuned prompt of PEFT stands before the tokens
         vocabulary = states.shape[-1]
     targets = targets.to(states.device)
     rows, places = (targets != -100).nonzero(as_tuple=True)

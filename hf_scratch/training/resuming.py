@@ -17,6 +17,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, IntervalStrategy
 from transformers.training_args import OptimizerNames
 
 from ..data.columns import ROWS_AT_ONCE
+from ..data.pairs import PairsWithBPEDropout
 from ..errors import UserError
 from ..folders import require_output_dir
 from ..manifest import MANIFEST, write_manifest
@@ -189,8 +190,9 @@ def hash_rows(dataset) -> str | None:
     """Hash all rows of a dataset: other data or another preparation gives another hash.
 
     Returns:
-        A SHA-256 in hex, or None for anything but a `datasets.Dataset`.
+        A SHA-256 in hex, or None for anything but a `datasets.Dataset`, maybe with BPE-dropout.
     """
+    dataset = dataset.encoded if isinstance(dataset, PairsWithBPEDropout) else dataset
     if not isinstance(dataset, datasets.Dataset):
         return None
     digest = hashlib.sha256()
