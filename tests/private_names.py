@@ -28,12 +28,6 @@ TRAINER = "transformers.Trainer"
 MODULE = "torch.nn.Module"
 
 PRIVATE_NAMES = [
-    # loading
-    PrivateName(
-        MODEL, "_adjust_missing_and_unexpected_keys",
-        "Overridden to keep what a base model lacks: under an adapter, the loading info covers only the "
-        "adapter.",
-    ),
     # generate()
     PrivateName(
         GENERATION, "_sample _beam_search",

@@ -17,13 +17,13 @@ from hf_scratch.tokenization import train_tokenizer
 PAIRS = [{"en": f"{a} {b}", "de": f"{b}, {a}"} for a in ("one", "two", "six", "ten") for b in ("dog", "cat", "fox")]
 TEXTS = [{"text": f"{pair['en']} and {pair['de']}"} for pair in PAIRS]
 RECIPES = {
-    "latin.yaml": ("seed: 1  # für".encode("latin-1"), "is not UTF-8"),
-    "word.yaml": (b"learning_rate: fast", "`learning_rate`"),
-    "mapping.yaml": (b"seed: {a: 1}", "`seed`"),
-    "twice.yaml": (b"seed: 1\nseed: 2", "'seed' is given twice"),
-    "tag.yaml": (b"run_name: !!python/object/apply:os.system ['true']", "is not allowed"),
+    "latin.yaml": ("seed: 1  # für".encode("latin-1"), "cannot be read"),
+    "word.yaml": (b"learning_rate: fast", "--learning_rate"),
+    "mapping.yaml": (b"seed: {a: 1}", "--seed"),
+    "twice.yaml": (b"seed: 1\nseed: 2", "cannot be read"),
+    "tag.yaml": (b"run_name: !!python/object/apply:os.system ['true']", "cannot be read"),
     "nothing.yaml": (b"", "must be a mapping"),
-    "key.yaml": (b"sead: 1", "Did you mean seed?"),
+    "key.yaml": (b"sead: 1", "Did you mean `seed`?"),
     "cut.json": (b'{"seed": 1', "cannot be read"),
 }
 DATA = {
@@ -118,16 +118,16 @@ TABLE = [
     (WRITE + "--config_overrides hiden_size=8", "hiden_size"),
     (WRITE + "--attn_implementation quick", "quick"),
     (WRITE + "--tokenizer_name {bad}/none", "holds no tokenizer"),
-    (WRITE + "--model_name_or_path {bad}/translator", "AutoModelForCausalLM does not load"),
+    (WRITE + "--model_name_or_path {bad}/translator", "Unrecognized configuration class"),
     (WRITE + "--teacher_models ./nothing", "'./nothing' is not a folder."),
     ("train_stock_gpt2 --tokenizer_name {bad}/gpt --streaming true " + MODEL, "`streaming`"),
     (TRANSLATE + "--teacher_models {bad}/translator --tokenizer_name {bad}/other", "another vocabulary"),
-    (TRANSLATE + "--global_batch_size 8 --max_tokens_per_update 90", "both size an update. Give one of them"),
+    (TRANSLATE + "--global_batch_size 8 --max_tokens_per_update 90", "do not go together"),
     (TRANSLATE + "--max_tokens_per_update 2", "`max_tokens_per_update` is 2, but the longest row has"),
     (TRANSLATE + "--source_lang fr", "`source_lang` is 'fr', but the columns"),
     (TRANSLATE + "--config_overrides max_position_embeddings=2", "are longer than the model's 2 positions"),
     (TRANSLATE + "--model_name_or_path {bad}/translator --tokenizer_name {bad}/other", "has another vocabulary"),
-    (TRANSLATE + "--model_name_or_path {bad}/translator --config_overrides d_model=64", "have other shapes"),
+    (TRANSLATE + "--model_name_or_path {bad}/translator --config_overrides d_model=64", "cannot be loaded"),
     (TRANSLATE + "--model_name_or_path {bad}/cut_tokenizer", "cut_tokenizer"),
     (TRANSLATE + "--model_name_or_path {bad}/cut_config", "cut_config"),
     (
@@ -138,21 +138,21 @@ TABLE = [
     ),
     # evaluation
     (TEST + "missing", "is not a folder"),
-    (TEST + "gpt", "does not load"),
+    (TEST + "gpt", "Unrecognized configuration class"),
     (TEST + "cut_tokenizer", "cut_tokenizer"),
-    (TEST + "cut_weights", "model.safetensors"),
+    (TEST + "cut_weights", "cut_weights"),
     (TEST + "translator --num_beams 0", "`num_beams`"),
     (TEST + "translator --json {bad}/nowhere/a.json", "`json`"),
     (TEST + "translator --device moon", "'moon'"),
-    (TEST + "translator --test_file {bad}/long.jsonl", "1 of 4 sources of {bad}/long.jsonl are longer"),
+    (TEST + "translator --test_file {bad}/long.jsonl", "Input 3 has 62 tokens"),
     (SCORE + "gpt --text_column words", "`text_column` is 'words'"),
-    (SCORE + "gpt --block_size 99", "`block_size` is 99"),
+    (SCORE + "gpt --block_size 99", "40 positions"),
     (SCORE + "gpt --answer_after =", "is not in row 0"),
     # conversion
     (CONVERT + "garbage.pt --source gpt-playground", "garbage.pt"),
     (CONVERT + "list.pt --source gpt-playground", "list.pt"),
     (CONVERT + "foreign.safetensors --source gpt3", "'gpt3'"),
-    (CONVERT + "cut_weights --target marian", "model.safetensors"),
+    (CONVERT + "cut_weights --target marian", "cut_weights"),
     (CONVERT + "none --target gpt2", "none"),
 ]
 
@@ -185,7 +185,7 @@ def test_a_process_ends_so_too(bad, tmp_path):
 
 
 @pytest.mark.parametrize("line", [TEST + "translator --num_beams 1", SCORE + "gpt"])
-def test_figures_are_printed_though_their_file_cannot_be_written(line, run_here, bad, capsys):
-    with pytest.raises(OSError, match="No space"):
-        run_here(*words_of(line + " --json /dev/full", bad, None))
-    assert '"seconds"' in capsys.readouterr().out
+def test_figures_are_printed_though_their_file_cannot_be_written(line, run_here, bad):
+    ended = run_here(*words_of(line + " --json /dev/full", bad, None), check=False)
+    assert ended.returncode == 2
+    assert '"seconds"' in ended.stdout

@@ -114,7 +114,7 @@ def test_the_card_has_the_scores_of_the_recorded_translations(translator, langua
 def test_the_other_seeds_are_its_teachers():
     model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(TRANSLATOR), load_tokenizer(TRANSLATOR)
     folders = [str(TRANSLATOR), str(TRANSLATOR / "seed2"), str(TRANSLATOR / "seed3")]
-    teachers = load_teachers(AutoModelForSeq2SeqLM, folders, model, ModelArguments(), tokenizer, 128)
+    teachers = load_teachers(AutoModelForSeq2SeqLM, folders, model, ModelArguments(), tokenizer)
     embeddings = [teacher.get_input_embeddings().weight for teacher in teachers]
     assert not torch.allclose(embeddings[1], embeddings[2], atol=0.1)
     assert {weight.dtype for weight in embeddings} == {torch.float32}

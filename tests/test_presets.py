@@ -130,7 +130,6 @@ def test_what_a_preset_does_not_know_is_named():
         (lambda: preset_fields("tinystories-notes", ScratchGPTConfig, layers=3), "argument 'layers'"),
         (lambda: preset_fields("gpt-playground", ScratchGPTConfig, n_layer=3, n_head=2), "argument: 'embedding_dim'"),
         (lambda: make_preset("bert"), "There is no article 'bert'"),
-        (lambda: ModelArguments(preset_hyperparameters="n_layer=2"), "`preset_hyperparameters` needs a `preset`"),
     ):
         with pytest.raises(ValueError, match=message):
             call()

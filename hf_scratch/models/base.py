@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import nn
 from transformers import initialization as init
 from transformers.integrations import hub_kernels
@@ -73,12 +74,15 @@ class ScratchPreTrainedModel(PreTrainedModel):
         `output_loading_info=True` or `ignore_mismatched_sizes=True` to get that behaviour.
 
         Raises:
-            ValueError: the weights have other names than this model's.
+            ValueError: the weights have other names than this model's, or are damaged.
         """
         path = pretrained_model_name_or_path
         if kwargs.get("trust_remote_code"):
             kwargs.setdefault("allow_all_kernels", True)
-        loaded: Any = super().from_pretrained(path, *args, output_loading_info=True, **kwargs)
+        try:
+            loaded: Any = super().from_pretrained(path, *args, output_loading_info=True, **kwargs)
+        except SafetensorError as error:  # it names no file
+            raise ValueError(f"The weights in {str(path)!r} are cut short or damaged: {error}.") from error
         model, info = loaded  # a pair, unlike transformers' annotation
         if output_loading_info:
             return model, info
