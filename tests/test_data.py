@@ -99,6 +99,18 @@ def test_a_wrong_source_is_named(kwargs, message):
         load_splits(**kwargs)
 
 
+def test_a_folder_that_datasets_takes_for_a_pattern_is_refused(tmp_path, monkeypatch):
+    for name, text in (("exp[1]", "mine"), ("exp1", "other")):
+        (tmp_path / name / "data").mkdir(parents=True)
+        for file in ("test.jsonl", "data/train.jsonl"):
+            (tmp_path / name / file).write_text(json.dumps({"text": text}) + "\n", encoding="utf-8")
+    (tmp_path / "link").symlink_to("exp[1]")
+    monkeypatch.chdir(tmp_path / "exp[1]")
+    for source in ({"test_file": "test.jsonl"}, {"dataset_name": "./data"}, {"dataset_name": str(tmp_path / "link")}):
+        with pytest.raises(ValueError, match="for a pattern"):
+            load_splits(**source)
+
+
 def test_numbers_are_held_out_and_right():
     splits = load_splits("embedded:numbers")
     assert {name: len(rows) for name, rows in splits.items()} == {"train": 9000, "validation": 500, "test": 500}

@@ -188,6 +188,34 @@ def test_a_run_that_ends_at_its_time_limit_has_the_best_weights_and_averages_the
     assert evaluate_and_select_weights(trainer, 2)["weights"] == "averaged over 2 checkpoints"
 
 
+def test_an_early_checkpoint_is_not_averaged(make_trainer, tmp_path):  # noqa: F811
+    settings = {"save_strategy": "steps", "save_steps": 4, "max_steps": 9}
+    with pytest.raises(SystemExit):
+        train_in(tmp_path / "run", make_trainer, Send(signal.SIGTERM, 7), **settings)
+    checkpoints = whole_checkpoints(tmp_path / "run")
+    assert [is_early(folder) for folder in checkpoints] == [False, True]
+    trainer = train_in(tmp_path / "run", make_trainer, resume=True, save_strategy="no", max_steps=9)
+    assert evaluate_and_select_weights(trainer, 3)["weights"] == "trained"  # one checkpoint has no average
+
+
+def test_other_validation_data_are_evaluated_anew_after_resuming(make_trainer, tmp_path):  # noqa: F811
+    settings = {"eval_strategy": "steps", "eval_steps": 2, "save_strategy": "steps", "save_steps": 2, "max_steps": 4}
+    train_in(tmp_path / "run", make_trainer, **settings)
+    train_in(tmp_path / "best", make_trainer, **settings, load_best_model_at_end=True)
+
+    def make_with_other_data(**options):
+        trainer = make_trainer(**options)
+        trainer.eval_dataset = trainer.eval_dataset.select([0])
+        return trainer
+
+    resumed = train_in(tmp_path / "run", make_with_other_data, resume=True, **settings)
+    found = evaluate_and_select_weights(resumed, 0)["eval_loss"]
+    assert found == resumed.evaluate()["eval_loss"]
+    assert found != [e["eval_loss"] for e in resumed.state.log_history if "eval_loss" in e][1]  # of update 4
+    with pytest.raises(UserError, match="`eval_data_sha256`"):  # by which the best checkpoint was chosen
+        train_in(tmp_path / "best", make_with_other_data, resume=True, **settings, load_best_model_at_end=True)
+
+
 @pytest.mark.parametrize("limit", [2, None])
 def test_a_signals_checkpoint_neither_counts_nor_stays(make_trainer, tmp_path, limit):  # noqa: F811
     settings = {"save_strategy": "steps", "save_steps": 2, "save_total_limit": limit}

@@ -106,8 +106,9 @@ def reading(what: str) -> Generator[None]:
 
 def refuse_pattern(path: str | Path) -> None:
     """Raise ValueError for a path that datasets takes for a pattern: it would read other files, or several."""
-    if glob.escape(str(path)) != str(path):
-        raise ValueError("datasets takes `*`, `?` and `[` in a path for a pattern. Rename the file or folder.")
+    path = os.path.realpath(path) if os.path.isdir(path) else os.path.abspath(path)  # as datasets does
+    if glob.escape(path) != path:
+        raise ValueError(f"datasets takes `*`, `?` and `[` in {path} for a pattern. Rename the file or folder.")
 
 
 def _load_files(files: dict[str, str], cache_dir: str | None) -> DatasetDict:

@@ -232,7 +232,8 @@ def load_stream(args, cache_dir: str | None = None) -> tuple[datasets.IterableDa
     else:
         folder = find_folder(name, "dataset_name")
         with reading(f"`dataset_name` ({name})"):
-            refuse_pattern(folder or "")
+            if folder is not None:
+                refuse_pattern(folder)
             files = None if folder is None else list_files(folder, config_name)
             cache = cache_dir if files is None else content_cache(files, cache_dir, streaming=True)
             splits: Any = load_dataset(folder or name, config_name, cache_dir=cache, streaming=True)

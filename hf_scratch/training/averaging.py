@@ -16,7 +16,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 
 from ..folders import require_output_dir
 from ..manifest import MANIFEST, write_manifest
-from .checkpoints import step_of, whole_checkpoints
+from .checkpoints import is_early, step_of, whole_checkpoints
 from .fsdp import has_shards, read_shards
 from .machines import on_main_process
 
@@ -105,7 +105,7 @@ def evaluate_and_select_weights(trainer: Trainer, num_checkpoints: int) -> dict:
     model: Any = trainer.model  # None only before the training
     state: dict[str, Any] = get_model_state_dict(model)  # under FSDP2, this process's part of each weight
     candidates: dict[str, dict[str, Any]] = {}
-    folders = on_main_process(lambda: whole_checkpoints(require_output_dir(trainer.args)))[-num_checkpoints:]
+    folders = on_main_process(lambda: _checkpoints_of(trainer))[-num_checkpoints:]
     if num_checkpoints > 1 and len(folders) > 1:
         average = average_checkpoints(folders, state if has_shards(folders[0]) else None)
         candidates[f"averaged over {len(folders)} checkpoints"] = average
@@ -125,13 +125,26 @@ def evaluate_and_select_weights(trainer: Trainer, num_checkpoints: int) -> dict:
     return {**metrics, "weights": kept}
 
 
+def _checkpoints_of(trainer: Trainer) -> list[Path]:
+    """Return the run's whole checkpoints, but early ones, which a run that was not stopped lacks: see `is_early`.
+
+    That of a time limit, which ends the run, counts.
+    """
+    folders = whole_checkpoints(require_output_dir(trainer.args))
+    return [folder for folder in folders if not is_early(folder) or step_of(folder) == trainer.state.global_step]
+
+
 def _evaluation_of_training(trainer: Trainer) -> dict | None:
-    """Return the evaluation that training has already made of the current weights, if there is one."""
+    """Return the evaluation that training has already made of the current weights, if there is one.
+
+    Those of before a run was resumed do not count: they may be of other validation data.
+    """
+    resumed_at = getattr(getattr(trainer, "checkpoints", None), "first_step", 0)
     step, best = trainer.state.global_step, trainer.state.best_model_checkpoint
     if trainer.args.load_best_model_at_end and best is not None:
         step = step_of(best)  # the best update itself may not have been saved
     for entry in reversed(trainer.state.log_history):
-        if entry["step"] == step and "eval_loss" in entry:
+        if entry["step"] == step > resumed_at and "eval_loss" in entry:
             return {key: value for key, value in entry.items() if key == "epoch" or key.startswith("eval_")}
     return None
 

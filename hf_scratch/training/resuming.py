@@ -77,6 +77,8 @@ class CheckpointKeeper(TrainerCallback):
         self.has_begun, self.saved_step, self.checkpoint = False, -1, None
         self.facts = getattr(self.trainer, "batch_facts", lambda: row_facts(self.trainer))()
         self.facts |= {"optim": OptimizerNames(args.optim).value}
+        if args.metric_for_best_model is not None:  # the best checkpoint is chosen by its figure on these data
+            self.facts |= {"eval_data_sha256": hash_rows(self.trainer.eval_dataset)}
         if PartialState().num_processes > 1:
             gathered = gather_object([self.facts])
             different = [rank for rank, other in enumerate(gathered) if other != gathered[0]]
