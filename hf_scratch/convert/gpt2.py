@@ -59,8 +59,7 @@ def from_gpt2(model: GPT2LMHeadModel | str | os.PathLike) -> ScratchGPTForCausal
     Raises:
         ValueError: another type of model, or cross-attention.
     """
-    if isinstance(model, (str, os.PathLike)):
-        return from_gpt2(load(AutoModelForCausalLM, model))
+    model = load(AutoModelForCausalLM, model)
     require_head(model, GPT2LMHeadModel)
     gpt2 = model.config
     require_fields(gpt2, {"add_cross_attention": (False, "a ScratchGPT has no cross-attention")})

@@ -86,8 +86,7 @@ def from_marian(model: MarianMTModel | str | os.PathLike) -> ScratchTransformerF
     Raises:
         ValueError: another type of model.
     """
-    if isinstance(model, (str, os.PathLike)):
-        return from_marian(load(AutoModelForSeq2SeqLM, model))
+    model = load(AutoModelForSeq2SeqLM, model)
     require_head(model, MarianMTModel)
     fields = {name: getattr(model.config, name) for name in CONFIG}
     return _from_theirs(model, norm_first=False, share_encoder_decoder_embeddings=shares_embeddings(model), **fields)
@@ -107,8 +106,7 @@ def from_pegasus(
     Raises:
         ValueError: another type of model.
     """
-    if isinstance(model, (str, os.PathLike)):
-        return from_pegasus(load(AutoModelForSeq2SeqLM, model))
+    model = load(AutoModelForSeq2SeqLM, model)
     require_head(model, PegasusForConditionalGeneration)
     fields = {name: getattr(model.config, name) for name in PEGASUS_CONFIG}
     fields["bos_token_id"] = getattr(model.config, "bos_token_id", None)

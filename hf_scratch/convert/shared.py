@@ -14,22 +14,23 @@ from ..loading import load_checkpoint
 Model = TypeVar("Model", bound=PreTrainedModel)
 
 
-def load(auto_class: Any, path: str | os.PathLike) -> Any:
-    """Load a model from a folder or the Hub, with all of its weights.
+def load(auto_class: Any, model: Any) -> Any:
+    """Return a model, or load it from a folder or the Hub, with all of its weights.
 
     Args:
         auto_class: the Auto class of the model with its head.
-        path: a folder or a Hub id.
+        model: the model, its folder or its Hub id.
 
     Raises:
         ValueError: as `load_checkpoint`, or some weights are missing; transformers would initialise those at random.
     """
-    loaded: Any = load_checkpoint(auto_class, os.fspath(path), output_loading_info=True)
+    if not isinstance(model, (str, os.PathLike)):
+        return model
+    path = os.fspath(model)
+    loaded: Any = load_checkpoint(auto_class, path, output_loading_info=True)
     model, info = loaded  # a pair, unlike transformers' annotation
     if info["missing_keys"]:
-        raise ValueError(
-            f"{str(path)!r} does not hold all weights. Missing: {', '.join(sorted(info['missing_keys']))}"
-        )
+        raise ValueError(f"{path!r} does not hold all weights. Missing: {', '.join(sorted(info['missing_keys']))}")
     return model
 
 
