@@ -16,6 +16,7 @@ With HF_SCRATCH_TRACE=1 in the environment, a user's error shows its traceback t
 """
 
 import functools
+import gc
 import os
 import sys
 import time
@@ -79,7 +80,10 @@ def command(main: Callable) -> Callable:
             raise SystemExit(2) from error
         distributed = sys.modules.get("torch.distributed")
         if distributed is not None and distributed.is_available() and distributed.is_initialized():
-            distributed.destroy_process_group()  # a thread of it that is left may abort the process at its end
+            # A thread of the group that is left when Python ends may abort the process. Nothing else may refer to the
+            # group: models do, and they lie in cycles of references
+            gc.collect()
+            distributed.destroy_process_group()
         return result
 
     return run
