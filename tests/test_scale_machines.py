@@ -42,28 +42,32 @@ def two_machines() -> list[tuple[str, ...]]:
     return [(*address, "--node-rank", rank) for rank in ("0", "1")]
 
 
-def start_machines(
-    command: list[str], folders: list[Path], *options: str, launcher: tuple = ()
-) -> list[subprocess.Popen]:
+def start_machines(command: list[str], folders: list[Path], *options: str) -> list[subprocess.Popen]:
     """A launcher for each folder, with one process; the first folder's is the first machine."""
     return [
-        torchrun(command, folder, *options, launcher=(*machine, *launcher))
+        torchrun(command, folder, *options, launcher=machine)
         for folder, machine in zip(folders, two_machines(), strict=True)
     ]
 
 
-def worker(launcher: subprocess.Popen, rank: int) -> psutil.Process | None:
-    """The process of this rank, if it runs."""
+@pytest.fixture
+def fresh_stores(monkeypatch):
+    """Without this setting, a restarted process may wait for a killed one: pytorch issue 135712."""
+    monkeypatch.setenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
+
+
+def worker(launcher: subprocess.Popen, rank: int | None = None) -> psutil.Process | None:
+    """The launcher's process of this rank, or of any, if it runs."""
     for process in psutil.Process(launcher.pid).children():
         try:
-            if process.environ().get("RANK") == str(rank):
+            if process.environ().get("RANK") in ([str(rank)] if rank is not None else ["0", "1"]):
                 return process
         except psutil.Error:
             continue
     return None
 
 
-def kill_worker(launcher: subprocess.Popen, rank: int, is_time: Callable[[], bool]) -> None:
+def kill_worker(launcher: subprocess.Popen, rank: int | None, is_time: Callable[[], bool]) -> None:
     """Wait for the moment, and kill this process alone."""
     while launcher.poll() is None and not is_time():
         time.sleep(0.0005)
@@ -84,7 +88,7 @@ def command(tmp_path) -> list[str]:
 
 @pytest.mark.parametrize("first", [0, 1])
 @pytest.mark.parametrize("training", TRAININGS)
-def test_a_killed_worker_is_restarted(training, first, tmp_path):
+def test_a_killed_worker_is_restarted(training, first, tmp_path, fresh_stores):
     """One of the processes at some moment, then the other one while a checkpoint is written."""
     (tmp_path / "data").mkdir()
     command = [*TRAININGS[training](tmp_path / "data"), "--max_steps", "30"]
@@ -117,14 +121,16 @@ def test_a_killed_run_goes_on_on_other_machines(command, tmp_path):
     assert json.loads((run / "trainer_state.json").read_text())["global_step"] == 30
 
 
-def test_restarted_machines_go_on(command, tmp_path):
-    """A worker of the second machine is killed, and both launchers start theirs again."""
+def test_restarted_machines_go_on(command, tmp_path, fresh_stores):
+    """A worker of one machine is killed, and both launchers start theirs again."""
     for launcher in start_machines(command, [tmp_path / "whole"] * 2):
         finish(launcher)
-    run = tmp_path / "run"
+    run, endpoint = tmp_path / "run", f"127.0.0.1:{free_port()}"
+    machine = ("--nnodes", "2", "--nproc-per-node", "1", "--max-restarts", "5")
+    machine += ("--rdzv-backend", "c10d", "--rdzv-id", "1", "--rdzv-endpoint", endpoint)
     options = ("--resume_from_checkpoint", "auto")
-    launchers = start_machines(command, [run, run], *options, launcher=("--max-restarts", "5"))
-    kill_worker(launchers[1], 1, lambda: bool(whole_checkpoints(run)))
+    launchers = [torchrun(command, run, *options, launcher=machine) for _ in range(2)]
+    kill_worker(launchers[1], None, lambda: bool(whole_checkpoints(run)))
     for launcher in launchers:
         finish(launcher)
     assert_same_weights(tmp_path / "whole", run, is_exact=False)
