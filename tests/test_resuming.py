@@ -16,7 +16,7 @@ from transformers import EarlyStoppingCallback, TrainerCallback
 from hf_scratch.errors import UserError
 from hf_scratch.manifest import MANIFEST
 from hf_scratch.training.averaging import evaluate_and_select_weights, save_final_model
-from hf_scratch.training.callbacks import StopOnSignal, TimeLimit
+from hf_scratch.training.callbacks import StopCallback
 from hf_scratch.training.checkpoints import choose_checkpoint, is_early, whole_checkpoints
 from hf_scratch.training.resuming import hash_rows
 from hf_scratch.training.runs import open_run
@@ -38,7 +38,8 @@ class Crash(TrainerCallback):
 
 
 def train_in(folder: Path, make_trainer, *callbacks, resume=False, **settings):  # noqa: F811
-    trainer = make_trainer(callbacks=[*callbacks, StopOnSignal()], **{**SETTINGS, **settings})
+    stops = [] if any(isinstance(callback, StopCallback) for callback in callbacks) else [StopCallback()]
+    trainer = make_trainer(callbacks=[*callbacks, *stops], **{**SETTINGS, **settings})
     trainer.args.output_dir = str(folder)
     trainer.args.resume_from_checkpoint = "last" if resume else None
     with open_run(trainer.args) as checkpoint:
@@ -141,15 +142,15 @@ def test_the_evaluation_of_the_loaded_checkpoint_is_reported(make_trainer, tmp_p
     assert evaluate_and_select_weights(trainer, 0)["eval_loss"] == trainer.evaluate()["eval_loss"]
 
 
-class StopAt(TimeLimit):
+class StopAt(StopCallback):
     """A time limit that is reached at update `step`."""
 
     def __init__(self, step: int):
-        super().__init__(1000)
+        super().__init__()
         self.step = step
 
     def on_step_begin(self, args, state, control, **kwargs):
-        self.seconds = 0 if state.global_step == self.step - 1 else 1000
+        self.minutes = -1 if state.global_step == self.step - 1 else 1000
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from hf_scratch.errors import UserError
 from hf_scratch.manifest import MANIFEST, DamagedFolderError, check_manifest, write_manifest
 from hf_scratch.training import runs
 from hf_scratch.training.averaging import save_final_model
-from hf_scratch.training.callbacks import StopOnSignal
+from hf_scratch.training.callbacks import StopCallback
 from hf_scratch.training.checkpoints import choose_checkpoint, numbered_checkpoints, whole_checkpoints
 from hf_scratch.training.machines import on_main_process
 from hf_scratch.training.runs import open_run
@@ -233,7 +233,7 @@ def test_a_run_that_stopped_early_is_not_resumed_past_its_end(make_trainer):  # 
 
 
 class Send(TrainerCallback):
-    """Send this process a signal at the end of an update, before `StopOnSignal` looks."""
+    """Send this process a signal at the end of an update, before `StopCallback` looks."""
 
     def __init__(self, number: int, step: int):
         self.number, self.step = number, step
@@ -263,14 +263,14 @@ def test_a_stopped_run_loses_nothing(make_trainer, capfd, strategy, number, stat
     for folder in whole_checkpoints(whole.args.output_dir):
         folder.rename(folder.with_name("before-" + folder.name))
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    stopped = make_trainer(callbacks=[Send(number, step), StopOnSignal()], **settings)
+    stopped = make_trainer(callbacks=[Send(number, step), StopCallback()], **settings)
     with pytest.raises(SystemExit) as exit_status:
         stopped.train()
     assert exit_status.value.code == status
     assert {number: signal.getsignal(number) for number in before} == before
     (checkpoint,) = [path for path in whole_checkpoints(stopped.args.output_dir) if path.name.endswith(f"-{step}")]
     assert f"Stopped after update {step}. The last whole checkpoint is {checkpoint}" in capfd.readouterr().err
-    resumed = make_trainer(callbacks=[StopOnSignal()], **settings)
+    resumed = make_trainer(callbacks=[StopCallback()], **settings)
     resumed.train(resume_from_checkpoint=str(checkpoint))
     assert all(map(torch.equal, weights_of(whole.model), weights_of(resumed.model)))
     evaluated = [[e["step"] for e in t.state.log_history if "eval_loss" in e] for t in (whole, resumed)]
@@ -284,7 +284,7 @@ def test_a_second_ctrl_c_ends_at_once(make_trainer):  # noqa: F811
                 os.kill(os.getpid(), signal.SIGINT)
                 time.sleep(0.01)
 
-    trainer = make_trainer(callbacks=[StopOnSignal(), Twice()], max_steps=3, save_strategy="no")
+    trainer = make_trainer(callbacks=[StopCallback(), Twice()], max_steps=3, save_strategy="no")
     before = signal.getsignal(signal.SIGINT)
     try:
         with pytest.raises(SystemExit) as exit_status, open_run(trainer.args):

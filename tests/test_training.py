@@ -1,6 +1,7 @@
 import copy
 import json
 import math
+import traceback
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ from conftest import TRANSFORMER, make_gpt, make_transformer
 from datasets import Dataset
 from peft import LoraConfig, get_peft_model
 from torch.distributed.fsdp import fully_shard
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import (
     AutoModelForSeq2SeqLM,
     DataCollatorForSeq2Seq,
@@ -28,11 +30,12 @@ from hf_scratch.training.averaging import (
     evaluate_and_select_weights,
     load_weights,
 )
-from hf_scratch.training.callbacks import TimeLimit, stopping_callbacks
+from hf_scratch.training.callbacks import StopCallback, stopping_callbacks
 from hf_scratch.training.checkpoints import whole_checkpoints
 from hf_scratch.training.script_arguments import DataArguments, ModelArguments
 from hf_scratch.training.starting_point import choose_model, load_teachers
 from hf_scratch.training.trainers import LanguageModelTrainer, TranslationTrainer
+from hf_scratch.training.training_arguments import prepare_arguments
 
 
 @pytest.fixture
@@ -294,7 +297,7 @@ def test_an_average_is_loaded_into_a_model_sharded_by_fsdp2(one_process_group, t
 
 
 def test_the_time_limit_stops_with_a_checkpoint(make_trainer):
-    trainer = make_trainer(callbacks=[TimeLimit(1e-6)], max_steps=100, save_strategy="steps", save_steps=50)
+    trainer = make_trainer(callbacks=[StopCallback(1e-6)], max_steps=100, save_strategy="steps", save_steps=50)
     trainer.train()
     assert trainer.state.global_step == 1
     assert [path.name for path in whole_checkpoints(trainer.args.output_dir)] == ["checkpoint-1"]
@@ -309,13 +312,13 @@ def test_early_stopping_needs_evaluations_and_the_best_model(tmp_path):
         save_strategy="epoch",
         load_best_model_at_end=True,
     )
-    _, time_limit, early_stopping = stopping_callbacks(data_args, args)
-    assert time_limit.seconds == 60
+    stop, early_stopping = stopping_callbacks(data_args, args)
+    assert stop.minutes == 1
     assert early_stopping.early_stopping_patience == 2
     with pytest.raises(ValueError, match="`early_stopping_patience` is 2, which needs `load_best_model_at_end`"):
         stopping_callbacks(data_args, Seq2SeqTrainingArguments(output_dir=str(tmp_path), use_cpu=True))
-    (on_signal,) = stopping_callbacks(DataArguments(), args)
-    assert type(on_signal).__name__ == "StopOnSignal"
+    (stop,) = stopping_callbacks(DataArguments(), args)
+    assert stop.minutes == float("inf")
 
 
 def test_a_resumed_runs_clock_goes_on(make_trainer):
@@ -342,3 +345,55 @@ def test_a_training_is_in_float32_unless_config_overrides_say_otherwise(override
     for arguments, fields in ((loaded, {}), (ModelArguments(), {**TRANSFORMER, "vocab_size": 300})):
         model = choose_model(*classes, arguments, {**fields, **overrides}, joint_tokenizer)
         assert {parameter.dtype for parameter in model.parameters()} == {dtype}
+
+
+class Waits(TorchDispatchMode):
+    """Keep where a number is read from a tensor: a GPU would be waited for.
+
+    Not in the models, whose checks of inputs run on a CPU alone, nor in the data loader, which works on the CPU.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.traces = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if function in (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.nonzero.default):
+            trace = "".join(traceback.format_stack())
+            if not any(place in trace for place in ("hf_scratch/models", "torch/utils/data", "on_train_end")):
+                self.traces.append(trace)
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(
+    "option", ["plain", "label_smoothing_factor", "r_drop_alpha", "teaching", "ema_decay", "budget"]
+)
+def test_an_update_does_not_wait_for_the_device(make_trainer, joint_tokenizer, option):
+    teaching = {"teacher_models": [make_transformer(vocab_size=len(joint_tokenizer))], "distillation_alpha": 0.5}
+    values = {"label_smoothing_factor": 0.1, "r_drop_alpha": 1.0, "teaching": teaching, "ema_decay": 0.9, "budget": 24}
+    options = {option: values[option]} if option != "plain" else {}
+    trainer = make_trainer(
+        callbacks=[StopCallback(1000)], max_steps=6, save_strategy="no", gradient_accumulation_steps=2, **options
+    )
+    prepare_arguments(trainer.args)
+    trainer.args.logging_strategy = "no"
+    counts = []
+
+    class Count(TrainerCallback):
+        def on_step_end(self, args, state, control, **kwargs):
+            counts.append(len(waits.traces))
+
+    trainer.add_callback(Count())
+    with Waits() as waits:
+        trainer.train()
+    assert counts == [0] * 6, waits.traces[0]
+
+
+def test_tokens_are_counted_without_padding(make_trainer):
+    trainer = make_trainer(max_steps=4, save_strategy="steps", save_steps=1, per_device_train_batch_size=2)
+    trainer.train()
+    tokens = sum(len(row["input_ids"]) for row in trainer.train_dataset)
+    assert [e["num_input_tokens_seen"] for e in trainer.state.log_history if "loss" in e][1::2] == [tokens, 2 * tokens]
+    assert trainer.state.num_input_tokens_seen == 2 * tokens
+    trainer.train(resume_from_checkpoint=str(whole_checkpoints(trainer.args.output_dir)[1]))
+    assert trainer.state.num_input_tokens_seen == 2 * tokens

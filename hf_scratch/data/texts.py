@@ -4,6 +4,7 @@
 from collections.abc import Sequence
 from itertools import chain
 
+import numpy as np
 import pyarrow as pa
 import torch
 from datasets import Dataset, Features, List, Value
@@ -171,22 +172,20 @@ class PackedTextsCollator:
 
         Each is (rows, tokens per row). `labels` are -100 where nothing is predicted, as in the padding.
         """
-        lengths = torch.tensor([len(row["input_ids"]) for row in rows])
-        size = self.block_size or int(lengths.max())
-        input_ids = torch.full((len(rows), size), self.pad_id)
-        labels = torch.full_like(input_ids, -100)
-        for row, ids, targets in zip(rows, input_ids, labels, strict=True):
-            length = len(row["input_ids"])
-            ids[:length] = targets[:length] = torch.tensor(row["input_ids"])
-            if "is_predicted" in row:
-                targets[:length].masked_fill_(~torch.tensor(row["is_predicted"]), -100)
-        batch = {"input_ids": input_ids, "labels": labels}
+        lengths = np.array([len(row["input_ids"]) for row in rows])
+        size = self.block_size or lengths.max()
+        input_ids = np.full((len(rows), size), self.pad_id)
+        is_predicted = np.zeros(input_ids.shape, dtype=bool)
+        for row, length, ids, targets in zip(rows, lengths, input_ids, is_predicted, strict=True):
+            ids[:length], targets[:length] = row["input_ids"], row.get("is_predicted", True)
+        is_predicted[:, 0] = False  # no token of the row comes before it
+        batch = {"input_ids": input_ids}
         if not self.attend_across_texts:
-            positions = torch.arange(size).expand_as(input_ids)
-            is_first = torch.zeros_like(input_ids, dtype=torch.bool)
+            positions = np.arange(size)
+            is_first = np.zeros_like(is_predicted)
             is_first[:, 1:] = input_ids[:, :-1] == self.end_id
-            labels.masked_fill_(is_first, -100)
-            starts = torch.where(is_first, positions, 0).cummax(dim=1).values
-            batch["position_ids"] = (positions - starts).masked_fill(positions >= lengths[:, None], 0)
-        labels[:, 0] = -100  # no token of the row comes before it
-        return batch
+            is_predicted &= ~is_first
+            starts = np.maximum.accumulate(np.where(is_first, positions, 0), axis=1)
+            batch["position_ids"] = np.where(positions < lengths[:, None], positions - starts, 0)
+        batch["labels"] = np.where(is_predicted, input_ids, -100)
+        return {name: torch.from_numpy(numbers) for name, numbers in batch.items()}

@@ -1,15 +1,18 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Trainer callbacks: the clock, and the stops before the last update."""
+"""Trainer callbacks: the clock, the count of tokens, and the stops before the last update."""
 
+import math
 import os
 import signal
 import sys
 import threading
 import time
+from collections.abc import Iterable
+from typing import Any
 
 import torch
 from accelerate import PartialState
-from accelerate.utils import reduce
+from accelerate.utils import gather, reduce
 from tqdm.auto import tqdm
 from transformers import EarlyStoppingCallback, TrainerCallback, TrainerState, TrainingArguments
 
@@ -30,12 +33,12 @@ class TrainingTime(TrainerCallback):
             state.log_history[-1]["minutes"] = (time.monotonic() - self.start) / 60
 
 
-def any_process(flag: bool) -> bool:
-    """Return whether `flag` is true on at least one process. All processes must call this; all get the same answer."""
+def highest_of_processes(number: int) -> int:
+    """Return the highest number of all processes. All must call this."""
     state = PartialState()
     if state.num_processes == 1:
-        return flag
-    return bool(reduce(torch.tensor(float(flag), device=state.device), "sum"))
+        return number
+    return int(gather(torch.tensor([number], device=state.device)).max())
 
 
 def ends_epoch(state: TrainerState) -> bool:
@@ -43,64 +46,64 @@ def ends_epoch(state: TrainerState) -> bool:
     return float(state.epoch).is_integer() or state.global_step >= state.max_steps
 
 
-class StopCallback(TrainerCallback):
-    """Base of the callbacks that stop a run early, between two updates.
+class TokenCount(TrainerCallback):
+    """Count the input tokens seen by all processes, without padding, as `include_num_input_tokens_seen` does.
 
-    The stopping update is logged, evaluated and saved only as in a run that goes on. `CheckpointKeeper` adds an early
-    checkpoint after that.
+    That option waits for the device in every step. This count stays there until an entry or a checkpoint needs it.
     """
 
-    has_stopped = False
-
-    def is_due(self) -> bool:
-        """Return whether this process wants to stop now."""
-        raise NotImplementedError
-
     def on_train_begin(self, args, state, control, **kwargs):
-        """Forget an earlier stop."""
-        self.has_stopped = False
+        """Begin at zero, or at a checkpoint's count."""
+        self.before, self.start = state.num_input_tokens_seen, time.monotonic()
+        self.tokens = torch.zeros((), dtype=torch.int64, device=args.device)
+
+    def add(self, batches: Iterable[dict[str, Any]], pad_token_id: int | None) -> None:
+        """Count the tokens of batches that are about to be used."""
+        for batch in batches:
+            mask = batch.get("attention_mask")
+            self.tokens += (batch["input_ids"] != pad_token_id).sum() if mask is None else mask.sum()
 
     def on_step_end(self, args, state, control, **kwargs):
-        """Stop after this update, if it is due on one of the processes."""
-        if any_process(self.is_due()):
-            self.has_stopped = control.should_training_stop = True
+        """Write the count into the state, if an entry or a checkpoint is due."""
+        if control.should_log or control.should_save:
+            self.on_train_end(args, state, control)
+
+    on_epoch_end = on_step_end
+
+    def on_train_end(self, args, state, control, **kwargs):
+        """Write the count into the state."""
+        state.num_input_tokens_seen = self.before + int(reduce(self.tokens, "sum"))
+
+    def on_log(self, args, state, control, logs=None, **kwargs):
+        """Add the count and the tokens per second to an entry of the training."""
+        if logs is not None and "loss" in logs:
+            seconds, tokens = time.monotonic() - self.start, state.num_input_tokens_seen
+            counts = {"num_input_tokens_seen": tokens, "train_tokens_per_second": (tokens - self.before) / seconds}
+            logs.update(counts)
+            state.log_history[-1].update(counts)
 
 
-class TimeLimit(StopCallback):
-    """Stop after `minutes` of training, with a checkpoint. A resumed run starts its clock at zero."""
+class StopCallback(TrainerCallback):
+    """Stop a run early, between two updates: after `minutes`, or on SIGTERM or Ctrl-C, which exits with 143 or 130.
 
-    def __init__(self, minutes: float):
-        self.seconds = 60 * minutes
+    The stopping update is logged, evaluated and saved only as in a run that goes on. `CheckpointKeeper` adds an early
+    checkpoint after that. An evaluation that is under way is finished first. A second Ctrl-C ends the process at once.
+    Outside the main thread, where Python allows no signal handlers, signals end the process as ever.
 
-    def is_due(self) -> bool:
-        """Return whether the time is up."""
-        return time.monotonic() - self.start > self.seconds
-
-    def on_train_begin(self, args, state, control, **kwargs):
-        """Start the clock."""
-        super().on_train_begin(args, state, control, **kwargs)
-        self.start = time.monotonic()
-
-
-class StopOnSignal(StopCallback):
-    """On SIGTERM or Ctrl-C, finish the update, save a checkpoint, and exit with 143 or 130.
-
-    An evaluation that is under way is finished first. A second Ctrl-C ends the process at once. Outside the main
-    thread, where Python allows no signal handlers, the callback has no effect.
+    Args:
+        minutes: of training. A resumed run starts its clock at zero. Default: no limit.
     """
 
-    def __init__(self):
+    def __init__(self, minutes: float | None = None):
+        self.minutes = math.inf if minutes is None else minutes
+        self.has_stopped = False
         self.received = None  # the signal's number
         self.before = {}  # the signal handlers that were there before
 
-    def is_due(self) -> bool:
-        """Return whether a signal has come."""
-        return self.received is not None
-
     def on_train_begin(self, args, state, control, **kwargs):
-        """Install the signal handlers."""
-        super().on_train_begin(args, state, control, **kwargs)
-        self.received, self.before = None, {}
+        """Start the clock, and install the signal handlers."""
+        self.start = time.monotonic()
+        self.has_stopped, self.received, self.before = False, None, {}
         if threading.current_thread() is threading.main_thread():
             self.before = {number: signal.signal(number, self.receive) for number in (signal.SIGTERM, signal.SIGINT)}
 
@@ -114,6 +117,15 @@ class StopOnSignal(StopCallback):
             os.write(2, f"\n{name}: stopping after this update, with a checkpoint\n".encode())
         self.received = self.received or number
 
+    def on_step_end(self, args, state, control, **kwargs):
+        """Stop after this update, if it is due on one of the processes."""
+        is_late = time.monotonic() - self.start > 60 * self.minutes
+        number = highest_of_processes(self.received or (1 if is_late else 0))
+        if number:
+            self.has_stopped = control.should_training_stop = True
+        if number > 1:
+            self.received = number
+
     def on_train_end(self, args, state, control, **kwargs):
         """Restore the previous signal handlers, and exit if a signal has stopped the training.
 
@@ -122,17 +134,17 @@ class StopOnSignal(StopCallback):
         """
         for number, handler in self.before.items():
             signal.signal(number, handler)
-        if self.has_stopped:
+        if self.received is not None and not self.has_stopped:  # it came after the last update
+            signal.raise_signal(self.received)
+        elif self.received is not None:
             if PartialState().is_main_process:
                 text = f"Stopped after update {state.global_step:,}. {how_to_go_on(args.output_dir)}"
                 tqdm.write(text, file=sys.stderr)  # does not break the progress bar
-            raise SystemExit(128 + (self.received or signal.SIGTERM))
-        if self.received is not None:  # the signal came after the last update
-            signal.raise_signal(self.received)
+            raise SystemExit(128 + self.received)
 
 
 def stopping_callbacks(data_args, args: TrainingArguments) -> list[TrainerCallback]:
-    """Make `StopOnSignal`, and the callbacks for `max_minutes` and `early_stopping_patience`.
+    """Make the callbacks that end a run early: on a signal, by `max_minutes` and by `early_stopping_patience`.
 
     Args:
         data_args: a script's DataArguments.
@@ -142,9 +154,7 @@ def stopping_callbacks(data_args, args: TrainingArguments) -> list[TrainerCallba
     Raises:
         ValueError: early stopping without evaluations, or without `load_best_model_at_end`.
     """
-    callbacks = [StopOnSignal()]
-    if data_args.max_minutes is not None:
-        callbacks.append(TimeLimit(data_args.max_minutes))
+    callbacks: list[TrainerCallback] = [StopCallback(data_args.max_minutes)]
     if data_args.early_stopping_patience is not None:
         if args.eval_strategy == "no" or not args.load_best_model_at_end:
             raise ValueError(

@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 UNCOMPARED_ARGUMENTS = {
     "output_dir", "run_name", "logging_dir", "resume_from_checkpoint", "ignore_data_skip", "save_total_limit",
     "per_device_train_batch_size", "gradient_accumulation_steps", "disable_tqdm", "logging_steps", "eval_steps",
-    "save_steps",
+    "save_steps", "logging_nan_inf_filter", "include_num_input_tokens_seen", "ddp_broadcast_buffers",
 }  # fmt: skip
 # what a saved config has that its model did not have, or that does not change what the model computes
 UNCOMPARED_FIELDS = {"_name_or_path", "architectures", "auto_map", "dtype", "transformers_version", "use_cache"}

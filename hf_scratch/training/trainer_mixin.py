@@ -30,7 +30,7 @@ from ..folders import public_name, require_output_dir
 from ..models.loss import Teacher
 from ..models.modeling_scratch_gpt import ScratchGPTForCausalLM
 from ..models.modeling_scratch_transformer import ScratchTransformerForConditionalGeneration
-from .callbacks import TrainingTime
+from .callbacks import TokenCount, TrainingTime
 from .fsdp import fsdp_plugin, gather_weights, prepare_fsdp, start_sharding
 from .moving_average import MovingAverage
 from .resuming import CheckpointKeeper, row_facts
@@ -96,6 +96,8 @@ class ScratchTrainerMixin(Trainer):
         self.stream_position = StreamPosition(rows, self.args) if isinstance(rows, RowStream) else None
         parts = [part for part in (self.moving_average, self.stream_position) if part is not None]
         self.checkpoints = CheckpointKeeper(self, parts)
+        self.token_count = TokenCount()
+        self.callback_handler.callbacks.insert(2, self.token_count)  # before those that print or send an entry
         for callback in (TrainingTime(), *parts):
             self.add_callback(callback)
 
@@ -143,7 +145,7 @@ class ScratchTrainerMixin(Trainer):
             if self.r_drop_alpha:
                 teachers = [Teacher(torch.cat([states, states]), head) for states, head in teachers]
                 inputs = {name: torch.cat([x, x]) if torch.is_tensor(x) else x for name, x in inputs.items()}
-                num_items_in_batch = num_items_in_batch and 2 * num_items_in_batch
+                num_items_in_batch = None if num_items_in_batch is None else 2 * num_items_in_batch
             inputs |= {"skip_logits": True, "label_smoothing": self.args.label_smoothing_factor}
             inputs["r_drop_alpha"] = self.r_drop_alpha
             inputs |= {"teachers": teachers, "distillation_alpha": self.distillation_alpha}
@@ -250,17 +252,17 @@ class ScratchTrainerMixin(Trainer):
         )
 
     def get_batch_samples(self, epoch_iterator, num_batches, device):
-        """As stock, and note the position in a stream. A resumed run that is over gets no more batches."""
+        """As stock, counting tokens, and noting the position in a stream. A resumed run that is over gets no batch."""
         if self.checkpoints.is_over():
             self.control.should_training_stop = True
             return [], None
-        if self.stream_position is None:
-            return super().get_batch_samples(epoch_iterator, num_batches, device)
         try:
             batches, num_items = super().get_batch_samples(epoch_iterator, num_batches, device)
         except UserError as error:  # to a worker's error, torch adds the worker's trace
             raise UserError(str(error).strip().rpartition(f"{UserError.__name__}: ")[2]) from error
-        self.stream_position.note(batches)
+        if self.stream_position is not None:
+            self.stream_position.note(batches)
+        self.token_count.add(batches, getattr(self.processing_class, "pad_token_id", None))
         return batches, num_items
 
     # ---- evaluation ----

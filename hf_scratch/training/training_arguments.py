@@ -58,15 +58,18 @@ def share_global_batch(args: TrainingArguments, data_args: Any, given: set[str])
 
 
 def prepare_arguments(args: TrainingArguments) -> None:
-    """Set up logging, and change those defaults of Trainer that would only cause warnings.
+    """Set up logging, and change those defaults of Trainer that cause warnings, or only waits for a GPU.
 
-    The main process logs from "info" on, the others from "error" on. Trainer's log gets the tokens seen and the tokens
-    per second.
+    The main process logs from "info" on, the others from "error" on.
     """
-    args.include_num_input_tokens_seen = "non_padding"  # the command line can only say true or false
+    args.logging_nan_inf_filter = False  # it waits for the device in every step, to hide a loss that is nan
     if args.ddp_find_unused_parameters is None:
         args.ddp_find_unused_parameters = False  # each step uses all parameters of our models
+    if args.ddp_broadcast_buffers is None:
+        args.ddp_broadcast_buffers = False  # ours never change
     args.dataloader_pin_memory &= torch.cuda.is_available()  # without a GPU, torch warns
+    accelerator_config: Any = args.accelerator_config
+    accelerator_config.non_blocking |= args.dataloader_pin_memory
     logging.basicConfig(format="%(asctime)s %(name)s: %(message)s", datefmt="%H:%M:%S", level=logging.WARNING)
     level = logging.INFO if args.should_log else logging.ERROR
     for name in ("hf_scratch", "train_translation", "train_language_model"):

@@ -277,8 +277,8 @@ def main():
         torch.compiler.reset()
         try:
             report["rows"][name] = compare_models()
-        except (RuntimeError, torch.OutOfMemoryError) as error:  # the other rows still count
-            report["rows"][name] = {"error": f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"}
+        except Exception as error:  # the other rows still count
+            report["rows"][name] = {"error": f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:200]}"}
         gc.collect()
         if DEVICE == "cuda":
             torch.cuda.empty_cache()
