@@ -17,7 +17,7 @@ from transformers import pipeline
 import hf_scratch  # noqa: F401  registers the models
 from hf_scratch.data.splits import load_splits
 from hf_scratch.errors import command, preparation
-from hf_scratch.reporting.attention_maps import draw_last_layer
+from hf_scratch.reporting.drawings import draw_last_layer
 from hf_scratch.reporting.plots import plot_sine_curves
 
 SCRIPTS = Path(__file__).parent

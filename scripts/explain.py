@@ -16,8 +16,7 @@ from matplotlib.figure import Figure
 
 from hf_scratch.errors import command, preparation
 from hf_scratch.explaining import LoadedModel, compute_attention, load_model, predict_tokens, search_beams
-from hf_scratch.reporting.attention_maps import draw_layer
-from hf_scratch.reporting.drawings import draw_beam_tree, draw_predictions
+from hf_scratch.reporting.drawings import draw_attention, draw_beam_tree, draw_predictions
 from hf_scratch.reporting.plots import save_figure
 from hf_scratch.training.parsing import parse_arguments
 from hf_scratch.training.script_arguments import check_at_least
@@ -57,7 +56,7 @@ def explain(loaded: LoadedModel, args: ExplainArguments) -> dict[str, tuple[list
     attention = compute_attention(loaded, ids, target_inputs)
     maps = [
         (f"{kind.replace(' ', '_').replace('-', '_')}_layer{layer}",
-         draw_layer(loaded, kind, weights, layer, args.text, ids, target_inputs))
+         draw_attention(loaded, kind, weights, layer, args.text, ids, target_inputs))
         for kind, weights in attention.items()
         for layer in range(len(weights))
     ]  # fmt: skip

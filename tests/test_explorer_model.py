@@ -12,16 +12,20 @@ import numpy as np
 import pytest
 import torch
 from conftest import FAMILIES, ROOT, VARIANTS, each_variant, make_inputs_for, make_variant, shake
-from transformers import AutoTokenizer
+from transformers import (
+    AutoTokenizer,
+    LogitsProcessorList,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
 from transformers.activations import ACT2FN
 
 from hf_scratch.explaining import (
     compute_attention,
-    follow_token,
     load_model,
     predict_tokens,
     search_beams,
-    shape_probabilities,
     show_token,
 )
 from hf_scratch.tokenization import train_tokenizer
@@ -343,8 +347,10 @@ def test_sampling_has_generates_probabilities(run_node):
         {"temperature": 1.5, "top_k": 50, "top_p": 0.95},
     ]
     cases = [{"kind": "shape", "logits": logits[0].tolist(), "options": each} for each in options]
+    warpers = {"temperature": TemperatureLogitsWarper, "top_k": TopKLogitsWarper, "top_p": TopPLogitsWarper}
     for each, shaped in zip(options, run_node(*cases), strict=True):
-        np.testing.assert_allclose(shaped, shape_probabilities(logits, **each)[0], rtol=1e-4, atol=1e-7)
+        scores = LogitsProcessorList([warpers[name](value) for name, value in each.items()])(None, logits)
+        np.testing.assert_allclose(shaped, scores.softmax(-1)[0], rtol=1e-4, atol=1e-7)
 
 
 # what a page shows
@@ -371,32 +377,41 @@ def test_intermediates_are_pythons(run_node, folder):
         stack, part = parts[name]
         found = np.stack([layer[part]["weights"] for layer in trace[stack]["layers"]])
         np.testing.assert_allclose(found, weights, rtol=0, atol=1e-5)
+    inputs = {"input_ids": source} if target is None else {"input_ids": source, "decoder_input_ids": target}
     for stack in stacks:
-        position = 2
-        stages = follow_token(loaded, position, source, target, stack, num_predictions=5)
-        records, found = trace[stack], {}
-        found["position"] = records["embed_positions"]
-        found["embedding + position"] = records["embed_sum"]
-        titles = {"self_attn": "self-attention", "cross_attn": "cross-attention", "feed_forward": "feed-forward"}
-        for i, layer in enumerate(records["layers"]):
-            for part, title in titles.items():
+        module = loaded.model.get_encoder() if stack == "encoder" else loaded.model.get_decoder()
+        records = trace[stack]
+        np.testing.assert_allclose(
+            records["embed_tokens"] + records["embed_positions"], records["embed_sum"], rtol=0, atol=1e-5
+        )
+        found = [records["embed_sum"]]
+        for layer in records["layers"]:
+            for part in ("self_attn", "cross_attn", "feed_forward"):
                 if part in layer:
                     check_sublayer(layer[part])
-                    found[f"layer {i}, {title}"] = layer[part]["hidden_states"]
-        found["last LayerNorm"] = records["norm"]
-        assert list(found) == [stage.name for stage in stages[1:]]
-        found[stages[0].name] = records["embed_tokens"]
-        for stage in stages:
-            np.testing.assert_allclose(
-                found[stage.name][position], stage.vector, rtol=0, atol=1e-4, err_msg=stage.name
-            )
-        for path, rows in zip(lens, result["logits"], strict=True):
-            if path[0] == stack:
-                stage = next(each for each in stages if each.name == f"layer {path[1]}, feed-forward")
-                probabilities = torch.tensor(read_floats(rows[position])).softmax(-1).topk(5)
-                assert loaded.read(probabilities.indices) == [text for text, _ in stage.predictions]
-                expected = [probability for _, probability in stage.predictions]
-                np.testing.assert_allclose(probabilities.values, expected, rtol=1e-3)
+                    found.append(layer[part]["hidden_states"])
+        for ours, theirs in zip([*found, records["norm"]], record_states(loaded.model, module, inputs), strict=True):
+            np.testing.assert_allclose(ours, theirs[0], rtol=0, atol=1e-4)
+        for (of, layer, part, name), rows in zip(lens, result["logits"], strict=True):
+            if of != stack:
+                continue
+            states = torch.tensor(records["layers"][layer][part][name])
+            with torch.no_grad():
+                expected = loaded.model.lm_head(module.norm(states))
+            np.testing.assert_allclose(read_rows(rows), expected, rtol=0, atol=1e-3)
+
+
+def record_states(model, stack, inputs) -> list[torch.Tensor]:
+    """What each LayerNorm of a stack reads while the model runs, and what the last one returns."""
+    states = []
+    norms = [module for module in stack.modules() if isinstance(module, torch.nn.LayerNorm)]
+    hooks = [norm.register_forward_pre_hook(lambda module, args: states.append(args[0])) for norm in norms]
+    hooks.append(stack.norm.register_forward_hook(lambda module, args, output: states.append(output)))
+    with torch.no_grad():
+        model(**inputs)
+    for hook in hooks:
+        hook.remove()
+    return states
 
 
 def check_sublayer(record: dict) -> None:

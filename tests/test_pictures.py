@@ -2,15 +2,14 @@
 """Pictures say what they show: titles, axis labels, units, markers, and axes that fit most of the values."""
 
 import json
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from conftest import ROOT
+from conftest import FAMILIES, ROOT
 from matplotlib.figure import Figure
 from test_explaining import make_ids, make_loaded
 
-from hf_scratch.explaining import predict_tokens, search_beams
+from hf_scratch.explaining import compute_attention, predict_tokens, search_beams
 from hf_scratch.reporting import drawings, plots
 
 
@@ -27,21 +26,23 @@ def saved(monkeypatch) -> list[Figure]:
     return figures
 
 
-def test_an_attention_map_names_its_axes_scale_layer_and_sentence():
-    weights = torch.rand(6, 3, 4).softmax(-1)
-    figure = drawings.draw_attention(
-        weights, ["a", "$b", "c"], list("wxyz"), "layer 2 of '$x$ and $y$'", f"input ({drawings.NEXT})", "source"
-    )
-    texts = texts_of(figure)
-    for part in ("layer 2 of '\\$x\\$", "row t predicts token t + 1", "source", "attention weight", "head 5", "\\$b"):
-        assert part in texts
-    images = [axis.images[0] for axis in figure.axes if axis.images]
-    assert [image.get_clim() for image in images] == [(0, 1)] * 6
-    for image, head in zip(images, weights, strict=True):
-        assert torch.equal(torch.tensor(image.get_array()), head)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_an_attention_map_names_its_axes_scale_layer_and_sentence(family):
+    loaded = make_loaded(family)
+    inputs = make_ids(loaded)
+    for kind, weights in compute_attention(loaded, **inputs).items():
+        figure = drawings.draw_attention(loaded, kind, weights, 1, "$x$ and $y$", *inputs.values())
+        texts = texts_of(figure)
+        for part in (f"{kind}, layer 1: \\$x\\$", "that is attended to", "attention weight", "head 1"):
+            assert part in texts
+        assert ("row t predicts token t + 1" in texts) == (kind != "encoder self-attention")
+        images = [axis.images[0] for axis in figure.axes if axis.images]
+        for image, head in zip(images, weights[1], strict=True):
+            assert image.get_clim() == (0, 1)
+            assert torch.equal(torch.tensor(image.get_array()), head)
 
 
-@pytest.mark.parametrize("family", ["gpt", "transformer"])
+@pytest.mark.parametrize("family", FAMILIES)
 def test_a_tree_shows_each_candidate_with_its_score(family):
     loaded = make_loaded(family)
     tree = search_beams(loaded, make_ids(loaded)["input_ids"], 3, max_new_tokens=4)
@@ -66,17 +67,6 @@ def test_a_share_is_never_rounded_to_nothing():
     assert [drawings.show_share(share) for share in (1, 0.123, 0.0006, 1e-9)] == ["100.0%", "12.3%", "0.1%", "<0.1%"]
 
 
-def test_threads_draw_at_once():
-    weights = torch.rand(4, 12, 12).softmax(-1)
-    tokens = [f"token{i}" for i in range(12)]
-
-    def draw(i):
-        return texts_of(drawings.draw_attention(weights, tokens, tokens, f"layer {i}", "query", "key"))
-
-    with ThreadPoolExecutor(8) as pool:
-        assert [f"layer {i}" in texts for i, texts in enumerate(pool.map(draw, range(8)))] == [True] * 8
-
-
 def test_single_points_have_a_marker_and_no_bleu_of_zero_is_drawn(saved, tmp_path):
     history = [
         {"step": 1, "loss": 3.0, "learning_rate": 0.1},
@@ -95,13 +85,6 @@ def test_single_points_have_a_marker_and_no_bleu_of_zero_is_drawn(saved, tmp_pat
 def test_a_run_shorter_than_its_logging_steps_shows_its_mean(saved, tmp_path):
     plots.plot_learning_curve([{"step": 3, "train_loss": 4.0}], str(tmp_path))
     assert [list(line.get_xydata()[0]) for line in saved[0].axes[0].lines] == [[3.0, 4.0]]
-
-
-@pytest.mark.parametrize(("keys", "columns"), [(12, 4), (60, 2)])
-def test_heads_of_long_sentences_stand_in_two_columns(keys, columns):
-    words = [f"w{i}" for i in range(keys)]
-    figure = drawings.draw_attention(torch.full((4, 3, keys), 1 / keys), ["a", "b", "c"], words, "title", "q", "k")
-    assert figure.axes[0].get_gridspec().ncols == columns
 
 
 def test_twenty_runs_have_a_panel_each_and_no_outlier_squeezes_them(saved, tmp_path):

@@ -1,7 +1,6 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""A model with its tokenizer, copies of the model that may be observed, and its attention weights."""
+"""A model with its tokenizer, and its attention weights."""
 
-import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,15 +13,13 @@ from ..loading import check_fits, find_model, load_checkpoint, load_tokenizer
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model of ours with its tokenizer. Several threads may use it at once.
+    """A model of ours with its tokenizer.
 
     Args:
-        name: the last part of its path.
-        model: in evaluation mode, in float32 on the CPU.
+        model: in evaluation mode, in float32 on the CPU, with eager attention, the only kind that returns its weights.
         tokenizer: its tokenizer.
     """
 
-    name: str
     model: Any
     tokenizer: Any
 
@@ -73,7 +70,7 @@ class LoadedModel:
 
 
 def load_model(path: str | Path) -> LoadedModel:
-    """Load a folder or Hub id of either family, in float32.
+    """Load a folder or Hub id of either family.
 
     Raises:
         ValueError: see `load_checkpoint`, `load_tokenizer` and `check_fits`; or the model is an encoder.
@@ -82,21 +79,10 @@ def load_model(path: str | Path) -> LoadedModel:
     if not getattr(config, "is_causal", True):
         raise ValueError(f"`model` is {str(path)!r}, which fills in masked tokens and does not predict the next one.")
     auto_class = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
-    model = load_checkpoint(auto_class, path, dtype="float32").eval()
+    model = load_checkpoint(auto_class, path, dtype="float32", attn_implementation="eager").eval()
     tokenizer = load_tokenizer(path)
     check_fits(tokenizer, config)
-    return LoadedModel(Path(path).resolve().name if Path(path).exists() else str(path), model, tokenizer)
-
-
-def copy_to_observe(model: Any) -> Any:
-    """Copy a model, but not its weights, and select eager attention, the only kind that returns its weights.
-
-    What observes the copy, such as hooks, does not meet another thread that uses the same model.
-    """
-    tensors = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
-    copied = copy.deepcopy(model, tensors)
-    copied.set_attn_implementation("eager")
-    return copied
+    return LoadedModel(model, tokenizer)
 
 
 @torch.no_grad()
@@ -115,11 +101,10 @@ def compute_attention(
         "self-attention"; the encoder-decoder has "cross-attention", "decoder self-attention" and
         "encoder self-attention".
     """
-    model = copy_to_observe(loaded.model)
     inputs = {"input_ids": input_ids}
     if loaded.is_translator:
         inputs["decoder_input_ids"] = decoder_input_ids
-    outputs = model(**inputs, use_cache=False, output_attentions=True)
+    outputs = loaded.model(**inputs, use_cache=False, output_attentions=True)
     if not loaded.is_translator:
         return {"self-attention": torch.cat(outputs.attentions)}
     return {

@@ -1,16 +1,15 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Figures of what a model does with one sentence. They are drawn without pyplot, so several threads may draw at once.
-
-Colours are dark on white, and darker means more.
-"""
+"""Figures of what a model does with one sentence. Colours are dark on white, and darker means more."""
 
 import textwrap
 from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 
-from ..explaining import BeamTree, Prediction
+from ..explaining import BeamTree, LoadedModel, Prediction, compute_attention, load_model
 from ..extras import extra
+from .plots import escape, save_figure
 
 with extra("train"):
     from matplotlib.axes import Axes
@@ -23,56 +22,77 @@ WIDEST = 24  # inches of a row of attention maps
 NEXT = "row t predicts token t + 1"
 
 
-def escape(text: str) -> str:
-    """Keep matplotlib from reading "$" as the begin of a formula."""
-    return text.replace("$", r"\$")
-
-
 def show_share(share: float) -> str:
     """A probability in percent; a small one does not become 0."""
     return f"{share:.1%}" if share >= 0.0005 else "<0.1%"
 
 
-def draw_attention(
-    weights: torch.Tensor,
-    queries: Sequence[str],
-    keys: Sequence[str],
-    title: str,
-    query_label: str,
-    key_label: str,
-    selected: Sequence[int] | None = None,
-) -> Figure:
-    """Draw one attention map per head, with one scale from 0 to 1. A row has at most four, of many tokens two.
+def draw_last_layer(folder: Path, text: str) -> str:
+    """Draw the last layer's attention: of a translation over its source, or of a language model's text over itself.
 
     Args:
-        weights: (heads, queries, keys), of one layer and one sentence.
-        queries: the tokens that attend.
-        keys: the tokens that are attended to.
-        title: layer and sentence.
-        query_label: what the rows are.
-        key_label: what the columns are.
-        selected: the heads to draw. Default: all.
+        folder: a saved model with its tokenizer; receives the picture.
+        text: what the model reads.
+
+    Returns:
+        The picture's path.
     """
-    selected = range(weights.shape[0]) if selected is None else selected
-    heads = len(selected)
+    loaded = load_model(folder)
+    ids, target_ids, kind = loaded.encode(text), None, "self-attention"
+    if loaded.is_translator:
+        target_ids, kind = loaded.model.generate(ids)[:, :-1], "cross-attention"  # nothing reads the last token
+    weights = compute_attention(loaded, ids, target_ids)[kind]
+    figure = draw_attention(loaded, kind, weights, len(weights) - 1, text, ids, target_ids)
+    return save_figure(figure, str(folder), "attention.png")
+
+
+def draw_attention(
+    loaded: LoadedModel,
+    kind: str,
+    weights: torch.Tensor,
+    layer: int,
+    text: str,
+    input_ids: torch.Tensor,
+    decoder_input_ids: torch.Tensor | None = None,
+) -> Figure:
+    """Draw one layer's attention: a map per head, with one scale from 0 to 1.
+
+    A row has at most four maps, of many tokens two.
+
+    Args:
+        loaded: the model.
+        kind: a name that `compute_attention` gives.
+        weights: (layers, heads, queries, keys), of that name.
+        layer: the layer's index.
+        text: what the model read, for the title.
+        input_ids: (1, length), as given to `compute_attention`.
+        decoder_input_ids: (1, target length), as given to `compute_attention`.
+    """
+    source = target = (
+        ("source token" if loaded.is_translator else "token"),
+        loaded.read(input_ids[0], from_source=True),
+    )
+    if decoder_input_ids is not None:
+        target = "decoder's input", loaded.read(decoder_input_ids[0])
+    query_label, queries = source if kind == "encoder self-attention" else target
+    key_label, keys = target if kind == "decoder self-attention" else source
+    heads = weights.shape[1]
     columns = min(heads, 4, max(int(WIDEST / (0.24 * len(keys))), 2))
     rows = -(-heads // columns)
     size = (max(1.6 + 0.24 * len(keys) * columns, 5.5), 1.6 + (0.7 + 0.22 * len(queries)) * rows)
-    figure, axes = _make_axes(rows, columns, size, title, sharex=True, sharey=True)
+    figure, axes = _make_axes(rows, columns, size, f"{kind}, layer {layer}: {text}", sharex=True, sharey=True)
     for axis in axes[heads:]:
         axis.remove()
-    image = None
-    for i, (head, axis) in enumerate(zip(selected, axes, strict=False)):
-        image = axis.imshow(weights[head].detach().float().cpu().numpy(), cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    for head, axis in enumerate(axes[:heads]):
+        image = axis.imshow(weights[layer, head].numpy(), cmap="Blues", vmin=0, vmax=1, aspect="auto")
         axis.set_title(f"head {head}", fontsize=9)
         axis.set_xticks(range(len(keys)), list(map(escape, keys)), rotation=90, fontsize=8)
         axis.set_yticks(range(len(queries)), list(map(escape, queries)), fontsize=8)
         # where the last row is not full, the labels stand below the row above
-        axis.tick_params(labelbottom=i + columns >= heads)
-    figure.supxlabel(key_label, fontsize=9)
-    figure.supylabel(query_label, fontsize=9)
-    if image is not None:
-        figure.colorbar(image, ax=axes[:heads], aspect=40, label="attention weight; each row's sum is 1")
+        axis.tick_params(labelbottom=head + columns >= heads)
+    figure.supxlabel(f"{key_label} that is attended to", fontsize=9)
+    figure.supylabel(query_label if kind == "encoder self-attention" else f"{query_label} ({NEXT})", fontsize=9)
+    figure.colorbar(image, ax=axes[:heads], aspect=40, label="attention weight; each row's sum is 1")
     return figure
 
 

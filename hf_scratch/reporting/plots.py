@@ -7,13 +7,17 @@ import os
 import torch
 
 from ..extras import extra
-from .drawings import escape
 
 with extra("train"):
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 FEW_POINTS = 30  # up to this many, each point has a marker
+
+
+def escape(text: str) -> str:
+    """Keep matplotlib from reading "$" as the begin of a formula."""
+    return text.replace("$", r"\$")
 
 
 def plot_learning_curve(log_history: list[dict], output_dir: str) -> str:

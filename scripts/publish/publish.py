@@ -25,7 +25,7 @@ import hf_scratch  # registers the models
 from hf_scratch.data.splits import load_splits
 from hf_scratch.errors import command, preparation
 from hf_scratch.loading import load_tokenizer
-from hf_scratch.reporting.attention_maps import draw_last_layer
+from hf_scratch.reporting.drawings import draw_last_layer
 from hf_scratch.reporting.plots import plot_learning_curve, plot_runs
 from hf_scratch.reporting.records import Record, join_records, read_record, read_records, write_record
 

@@ -131,7 +131,7 @@ export function* search(model, { ids, cache }, options) {
 }
 
 /**
- * The probabilities that `generate(do_sample=True)` draws from: `hf_scratch.explaining.shape_probabilities`.
+ * The probabilities that `generate(do_sample=True)` draws from.
  *
  * @param {Float32Array} logits (vocabulary).
  * @param {object} options `temperature` divides the logits; only the `top_k` likeliest tokens stay (0: all), and of
@@ -154,7 +154,7 @@ export function shapeProbabilities(logits, { temperature = 1, top_k = 0, top_p =
 
 const softmaxOf = (scores) => logSoftmax(scores).map(Math.exp);
 
-/** What a row of logits says of a token: `hf_scratch.explaining.make_prediction`, without texts. */
+/** What a row of logits says of a token: `hf_scratch.explaining.predict_tokens`, without texts. */
 export function predict(logits, token, options = {}, numAlternatives = 10) {
   const probabilities = softmaxOf(logits);
   const shaped = shapeProbabilities(logits, options);
