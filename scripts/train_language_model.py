@@ -26,7 +26,6 @@ from hf_scratch.evaluation.language_modeling import (
     sample_text,
     take_questions,
 )
-from hf_scratch.evaluation.processes import load_on_each_process
 from hf_scratch.reporting.batches import format_training_batch
 from hf_scratch.reporting.cards import NUM_EXAMPLES, write_language_model_card
 from hf_scratch.reporting.plots import plot_learning_curve
@@ -134,7 +133,7 @@ def train(trainer: LanguageModelTrainer, texts: dict, questions: dict, data_args
     if args.should_save:
         plot_learning_curve(trainer.state.log_history, args.output_dir)
         write_language_model_card(trainer, data_args, recipe, weights, {})  # now, since the evaluations may fail
-    saved = load_on_each_process(AutoModelForCausalLM, args.output_dir, args.device)  # without autocast
+    saved = AutoModelForCausalLM.from_pretrained(args.output_dir).to(args.device)  # without autocast
     for name in ("validation", "test"):
         if name in texts:
             rows = texts[name]["text"]

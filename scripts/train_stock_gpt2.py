@@ -16,7 +16,6 @@ from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, Trai
 from hf_scratch.data.texts import PackedTextsCollator
 from hf_scratch.errors import command, preparation
 from hf_scratch.evaluation.language_modeling import evaluate_language_model
-from hf_scratch.evaluation.processes import load_on_each_process
 from hf_scratch.reporting.cards import write_language_model_card
 from hf_scratch.reporting.plots import plot_learning_curve
 from hf_scratch.training.averaging import save_final_model
@@ -80,7 +79,7 @@ def main():
         save_final_model(trainer)
         validation = {}
         if "validation" in data.texts:
-            saved = load_on_each_process(AutoModelForCausalLM, args.output_dir, args.device)  # without autocast
+            saved = AutoModelForCausalLM.from_pretrained(args.output_dir).to(args.device)  # without autocast
             validation = evaluate_language_model(saved, tokenizer, data.texts["validation"]["text"])
             trainer.log_metrics("validation", validation)
         if args.should_save:

@@ -18,7 +18,6 @@ from hf_scratch.data.pairs import PairsWithBPEDropout, check_lengths, count_cut,
 from hf_scratch.data.splits import describe_split
 from hf_scratch.errors import command, preparation
 from hf_scratch.evaluation.metrics import Rouge, SacreBleu, compute_metric
-from hf_scratch.evaluation.processes import load_on_each_process
 from hf_scratch.evaluation.translation import evaluate_translation, write_lines
 from hf_scratch.reporting.batches import format_training_batch
 from hf_scratch.reporting.cards import NUM_EXAMPLES, write_translation_card
@@ -155,7 +154,7 @@ def train(trainer: TranslationTrainer, pairs: dict, cut: dict, data_args, recipe
         write_translation_card(trainer, data_args, recipe, metrics, test, cut)  # now, since the test may fail
     if "test" in pairs:
         rows = pairs["test"]
-        saved = load_on_each_process(AutoModelForSeq2SeqLM, args.output_dir, args.device)  # without autocast
+        saved = AutoModelForSeq2SeqLM.from_pretrained(args.output_dir).to(args.device)  # without autocast
         test, translations = evaluate_translation(
             saved, tokenizer, rows["source"], rows["target"], task=data_args.task
         )

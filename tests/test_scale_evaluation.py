@@ -20,18 +20,16 @@ WORKER = """
 import json, os, sys
 sys.path.insert(0, "tests")
 import numpy as np
-import torch
 from accelerate import PartialState
 from conftest import make_gpt, make_transformer
 from datasets import Dataset
 from transformers import (
-    AutoModelForCausalLM, DataCollatorForSeq2Seq, Seq2SeqTrainingArguments, TrainingArguments, default_data_collator,
+    DataCollatorForSeq2Seq, Seq2SeqTrainingArguments, TrainingArguments, default_data_collator,
 )
 
 from hf_scratch.evaluation.language_modeling import (
     evaluate_answers, evaluate_language_model, evaluate_masked_language_model,
 )
-from hf_scratch.evaluation.processes import load_on_each_process
 from hf_scratch.evaluation.translation import evaluate_translation
 from hf_scratch.tokenization import MASK, train_tokenizer
 from hf_scratch.training.trainers import LanguageModelTrainer, TranslationTrainer
@@ -79,20 +77,7 @@ def validate_translations(count):
     return [figures["eval_loss"], figures["eval_texts"]]
 
 
-def evaluate_a_saved_model():
-    state, folder = PartialState(), f"{sys.argv[1]}/saved"
-    if state.is_main_process:
-        make_gpt(lm_head_bias=True, tie_word_embeddings=False, position_embedding_type="sinusoidal", **sizes).to(
-            torch.bfloat16
-        ).save_pretrained(folder)
-    # only the main process has the folder
-    model = load_on_each_process(AutoModelForCausalLM, folder if state.is_main_process else "missing", "cpu")
-    assert not model.training and model.dtype == torch.bfloat16 and model.generation_config.eos_token_id == 2
-    with torch.no_grad():
-        return model(torch.arange(15)[None]).logits.float().tolist()
-
-
-results = {"saved model": evaluate_a_saved_model()}
+results = {}
 for count in (23, 20, 5, 1):  # batches of 4: not even, even, and fewer than processes
     some = texts[:count]
     results[f"language model {count}"] = evaluate_language_model(gpt, tokenizer, some, 4, 20)

@@ -90,7 +90,7 @@ def evaluate_language_model(
 
     model.eval()
     batches = [windows[begin : begin + batch_size] for begin in range(0, len(windows), batch_size)]
-    results = compute_batches(model, batches, compute, "evaluating")
+    results = compute_batches(batches, compute, "evaluating")
     nats = [0.0] * len(texts)
     for (text, _, _), loss in zip(windows, chain.from_iterable(results), strict=True):
         nats[text] += loss
@@ -152,7 +152,7 @@ def evaluate_masked_language_model(
 
     model.eval()
     batches = [rows[begin : begin + batch_size] for begin in range(0, len(rows), batch_size)]
-    results = compute_batches(model, batches, compute, "evaluating")
+    results = compute_batches(batches, compute, "evaluating")
     nats, right, tokens = (sum(column) for column in zip(*results, strict=True))
     loss = nats / tokens
     figures = {"loss": loss, "perplexity": math.exp(loss), "masked_accuracy": right / tokens, "tokens": tokens}
@@ -254,7 +254,7 @@ def evaluate_answers(
         decoded = tokenizer.batch_decode(output, skip_special_tokens=True)
         return sum(answer == text for answer, text in zip(decoded, texts[rows], strict=True))
 
-    right = sum(compute_batches(model, range(0, len(texts), batch_size), compute, "answering"))
+    right = sum(compute_batches(range(0, len(texts), batch_size), compute, "answering"))
     return {"accuracy": right / len(texts), "answers": len(texts)}
 
 

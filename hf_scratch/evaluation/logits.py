@@ -8,8 +8,6 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from .processes import is_sharded
-
 CPU_BLOCK, ACCELERATOR_BLOCK = 2**20, 2**26  # logits in a block, as in the loss of training
 
 
@@ -20,7 +18,7 @@ def iterate_logits(
 
     The model runs once, and its head then reads the hidden states of a block at a time. This works for every model
     whose logits are what the module `get_output_embeddings()` returns, also with an adapter or quantised weights. Of
-    any other model, such as one that scales its logits or whose weights are sharded, all logits are computed at once.
+    any other model, such as one that scales its logits, all logits are computed at once.
 
     Args:
         model: a model with a head.
@@ -31,8 +29,7 @@ def iterate_logits(
         Logits (positions, vocabulary) in float32 and their targets (positions), both on one device. Positions come in
         the order of the rows, and by place in the row.
     """
-    has_head = hasattr(model, "get_output_embeddings") and not is_sharded(model)
-    head: Any = model.get_output_embeddings() if has_head else None
+    head: Any = model.get_output_embeddings()
     states, vocabulary = (None, 0) if head is None else _read_head_input(model, head, inputs)
     if states is None:
         states, head = model(**inputs, use_cache=False).logits, nn.Identity()

@@ -70,7 +70,7 @@ def translate(
         ValueError: a text is blank, or longer than the model's input.
     """
     translator = TranslationPipeline(model=model, tokenizer=tokenizer, device=model.device)
-    own = own_batches(model)
+    own = own_batches()
     count = sum(len(sources[begin : begin + batch_size]) for begin in range(0, len(sources), batch_size)[own])
     options = {"total": count, "desc": "translating", "unit": " sentences"}
     translated = translator.translate_by_length(sources, own, batch_size=batch_size, **generate_kwargs)

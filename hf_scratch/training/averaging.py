@@ -81,6 +81,7 @@ def save_final_model(trainer: Trainer) -> None:
         trainer.state.save_to_json(str(folder / TRAINER_STATE_NAME))
         names = (path.name for path in folder.iterdir())
         write_manifest(folder, sorted(n for n in names if n.endswith(".safetensors") or n == "tokenizer.json"))
+    trainer.accelerator.wait_for_everyone()  # all processes load the model next
 
 
 def evaluate_and_select_weights(trainer: Trainer, num_checkpoints: int) -> dict:
