@@ -13,7 +13,7 @@ from huggingface_hub import ModelCard
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, pipeline
 
 import hf_scratch
-from hf_scratch.evaluation.translation import score_translations
+from hf_scratch.evaluation.metrics import score_translations
 from hf_scratch.folders import hide_folders
 from hf_scratch.loading import load_tokenizer
 from hf_scratch.reporting.cards import format_time, format_training, format_updates

@@ -2,7 +2,8 @@
 """Evaluation: BLEU and chrF of translations, ROUGE of summaries, bits per byte and answers of language models."""
 
 from .language_modeling import evaluate_answers, evaluate_language_model
-from .translation import evaluate_translation, score_summaries, score_translations
+from .metrics import score_summaries, score_translations
+from .translation import evaluate_translation
 
 __all__ = [
     "evaluate_answers",

@@ -1,132 +1,97 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Metrics with evaluate's interface: sacrebleu's BLEU and chrF, and ROUGE.
-
-`evaluate.load("sacrebleu")` downloads a script from the Hub at run time. These classes need no download.
-"""
+"""BLEU and chrF by sacrebleu, ROUGE by rouge_score: of texts with one reference each, 0 to 100, with signatures."""
 
 import math
 from collections.abc import Sequence
 from importlib.metadata import version
 
-import datasets
-import evaluate
-
 from ..extras import extra
 
 with extra("train"):
     from sacrebleu.metrics import BLEU, CHRF
+    from sacrebleu.metrics.bleu import BLEUScore
     from sacremoses import MosesTokenizer
 
-_SENTENCES = datasets.Features(
-    {"predictions": datasets.Value("string"), "references": datasets.Sequence(datasets.Value("string"))}
-)
+
+def score_translations(hypotheses: Sequence[str], references: Sequence[str], language: str | None = None) -> dict:
+    """Compute BLEU and chrF, 0 to 100, each with sacrebleu's signature.
+
+    Args:
+        hypotheses: the translations to score.
+        references: one reference per translation.
+        language: the texts' language, e.g. "de", for Moses' tokenizer. Default: no "bleu_moses".
+
+    Returns:
+        "bleu" (cased, 13a tokens), "bleu_lc" (the same, lower-cased), "chrf" (Popovic 2015) and, with a `language`,
+        "bleu_moses" (lower-cased, Moses' tokens, as in papers on Multi30k). Each has its "..._signature".
+    """
+    chrf = CHRF()
+    scores = {
+        "bleu": compute_bleu(hypotheses, references),
+        "bleu_lc": compute_bleu(hypotheses, references, lowercase=True),
+        "chrf": (chrf.corpus_score(hypotheses, [references]), str(chrf.get_signature())),
+    }
+    if language is not None:
+        scores["bleu_moses"] = compute_bleu(hypotheses, references, lowercase=True, moses_lang=language)
+    figures = {}
+    for name, (result, signature) in scores.items():
+        figures |= {name: result.score, f"{name}_signature": signature}
+    return figures
 
 
-class _SentenceMetric(evaluate.Metric):
-    """A metric of translations with one or more references each."""
+def compute_bleu(
+    hypotheses: Sequence[str], references: Sequence[str], lowercase: bool = False, moses_lang: str | None = None
+) -> tuple[BLEUScore, str]:
+    """Compute the corpus BLEU of Post 2018.
 
-    citation_text = ""
+    Args:
+        hypotheses: the translations.
+        references: one reference per translation.
+        lowercase: whether to lower-case the texts first.
+        moses_lang: the texts' language. sacremoses then tokenises them before sacrebleu sees them ("tok:none" in the
+            signature). Default: sacrebleu's 13a.
 
-    def _info(self):
-        return evaluate.MetricInfo(
-            description=self.__doc__ or "",
-            citation=self.citation_text,
-            inputs_description="predictions: strings; references: a list of strings per prediction.",
-            features=_SENTENCES,
+    Returns:
+        sacrebleu's result and signature.
+    """
+    bleu, prefix = BLEU(lowercase=lowercase), ""
+    if moses_lang is not None:
+        tokenize = MosesTokenizer(lang=moses_lang).tokenize
+        hypotheses, references = (
+            [tokenize(text.lower() if lowercase else text, return_str=True) for text in texts]
+            for texts in (hypotheses, references)
         )
+        bleu = BLEU(lowercase=lowercase, tokenize="none", force=True)  # no warning that the texts are tokenised
+        prefix = f"moses-{moses_lang}|sacremoses:{version('sacremoses')}|"
+    result = bleu.corpus_score(hypotheses, [references])
+    return result, prefix + str(bleu.get_signature())
 
 
-class SacreBleu(_SentenceMetric):
-    """sacrebleu's corpus BLEU (Post 2018), 0 to 100, with its signature."""
-
-    citation_text = "Post, 2018. A Call for Clarity in Reporting BLEU Scores."
-
-    def _compute(
-        self, predictions, references, tokenize: str = "13a", lowercase: bool = False, language: str | None = None
-    ) -> dict:
-        """Compute BLEU.
-
-        Args:
-            predictions: the translations.
-            references: a list of references per translation.
-            tokenize: a tokenizer of sacrebleu; or "moses", which tokenises with sacremoses before sacrebleu sees the
-                text (tok:none in the signature), as papers on Multi30k do.
-            lowercase: whether to lower-case the texts first.
-            language: the texts' language, for "moses".
-
-        Returns:
-            "score", "signature", "bp" (the brevity penalty) and "ref_len" (tokens of the references).
-        """
-        prefix, references = "", _transpose(references)
-        if tokenize == "moses":
-            cut = MosesTokenizer(lang=language).tokenize
-            predictions = [cut(text.lower() if lowercase else text, return_str=True) for text in predictions]
-            references = [[cut(t.lower() if lowercase else t, return_str=True) for t in texts] for texts in references]
-            tokenize, prefix = "none", f"moses-{language}|sacremoses:{version('sacremoses')}|"
-        bleu = BLEU(tokenize=tokenize, lowercase=lowercase, force=bool(prefix))  # no warning that text is tokenised
-        result = bleu.corpus_score(predictions, references)
-        signature = prefix + str(bleu.get_signature())
-        return {"score": result.score, "signature": signature, "bp": result.bp, "ref_len": result.ref_len}
-
-
-class ChrF(_SentenceMetric):
-    """sacrebleu's corpus chrF (Popovic 2015), 0 to 100, with its signature."""
-
-    citation_text = "Popovic, 2015. chrF: character n-gram F-score for automatic MT evaluation."
-
-    def _compute(self, predictions, references) -> dict:
-        """Compute chrF.
-
-        Args:
-            predictions: the translations.
-            references: a list of references per translation.
-
-        Returns:
-            "score" and "signature".
-        """
-        chrf = CHRF()
-        result = chrf.corpus_score(predictions, _transpose(references))
-        return {"score": result.score, "signature": str(chrf.get_signature())}
-
-
-class Rouge(_SentenceMetric):
-    """Google's ROUGE for summaries (Lin 2004), the package that `evaluate.load("rouge")` uses, 0 to 100.
+def load_rouge_scorer():
+    """Load Google's ROUGE (Lin 2004) without a stemmer, from the package that `evaluate.load("rouge")` uses.
 
     Raises:
         ImportError: rouge_score is not installed.
     """
-
-    citation_text = "Lin, 2004. ROUGE: A Package for Automatic Evaluation of Summaries."
-    names = ("rouge1", "rouge2", "rougeL")
-
-    def __init__(self, *args, **kwargs):
-        with extra("demo"):  # now, not after the work
-            from rouge_score.rouge_scorer import RougeScorer
-        self.scorer = RougeScorer(self.names)
-        super().__init__(*args, **kwargs)
-
-    def _compute(self, predictions, references) -> dict:
-        """Compute ROUGE's F-measures, without a stemmer: the mean over all summaries.
-
-        Args:
-            predictions: the summaries.
-            references: a list of references per summary; the best one counts.
-
-        Returns:
-            "rouge1" (words), "rouge2" (pairs of words), "rougeL" (the longest common subsequence) and "signature".
-        """
-        scores = [self.scorer.score_multi(*row) for row in zip(references, predictions, strict=True)]
-        means = {name: 100 * math.fsum(score[name].fmeasure for score in scores) / len(scores) for name in self.names}
-        return {**means, "signature": f"f-measure|stemmer:no|rouge_score:{version('rouge_score')}"}
+    with extra("demo"):
+        from rouge_score.rouge_scorer import RougeScorer
+    return RougeScorer(("rouge1", "rouge2", "rougeL"))
 
 
-def compute_metric(metric: evaluate.Metric, predictions: Sequence, references: Sequence, **options) -> dict:
-    """The result of a metric; `options` are those of its `_compute`."""
-    result = metric.compute(predictions=predictions, references=references, **options)
-    assert result is not None  # it is None only where several processes share one metric
-    return result
+def score_summaries(hypotheses: Sequence[str], references: Sequence[str]) -> dict:
+    """Compute ROUGE's F-measures, 0 to 100: the mean over all summaries.
 
+    Args:
+        hypotheses: the summaries to score.
+        references: one reference per summary.
 
-def _transpose(references: list[list[str]]) -> list[list[str]]:
-    # evaluate wants a list of references per prediction; sacrebleu wants the first references of all, the second, ...
-    return [list(column) for column in zip(*references, strict=True)]
+    Returns:
+        "rouge1" (words), "rouge2" (pairs of words), "rougeL" (the longest common subsequence), and "rouge_signature".
+
+    Raises:
+        ImportError: rouge_score is not installed.
+    """
+    scorer = load_rouge_scorer()
+    scores = [scorer.score(*pair) for pair in zip(references, hypotheses, strict=True)]
+    means = {name: 100 * math.fsum(each[name].fmeasure for each in scores) / len(scores) for name in scores[0]}
+    return {**means, "rouge_signature": f"f-measure|stemmer:no|rouge_score:{version('rouge_score')}"}

@@ -10,7 +10,7 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedModel
 
 from ..pipelines import TranslationPipeline
-from .metrics import ChrF, Rouge, SacreBleu, compute_metric
+from .metrics import score_summaries, score_translations
 from .processes import gather_results, own_batches
 
 
@@ -81,50 +81,3 @@ def translate(
 def write_lines(path: Path, texts: Sequence[str]) -> None:
     """Write one text per line. Line breaks in a text become spaces, so that line n translates line n of the source."""
     path.write_text("".join(" ".join(text.splitlines()) + "\n" for text in texts), encoding="utf-8")
-
-
-def score_translations(hypotheses: Sequence[str], references: Sequence[str], language: str | None = None) -> dict:
-    """Compute BLEU and chrF, 0 to 100, each with sacrebleu's signature.
-
-    Args:
-        hypotheses: the translations to score.
-        references: one reference per translation.
-        language: the texts' language, e.g. "de", for Moses' tokenizer. Default: no "bleu_moses".
-
-    Returns:
-        "bleu" (cased, 13a tokens), "bleu_lc" (the same, lower-cased), "chrf" and, with a `language`, "bleu_moses"
-        (lower-cased, Moses' tokens, as in papers on Multi30k). Each has its "..._signature".
-    """
-    wrapped = [[reference] for reference in references]
-    bleu = compute_metric(SacreBleu(), hypotheses, wrapped)
-    bleu_lc = compute_metric(SacreBleu(), hypotheses, wrapped, lowercase=True)
-    chrf = compute_metric(ChrF(), hypotheses, wrapped)
-    moses = {}
-    if language is not None:
-        options = {"tokenize": "moses", "lowercase": True, "language": language}
-        result = compute_metric(SacreBleu(), hypotheses, wrapped, **options)
-        moses = {"bleu_moses": result["score"], "bleu_moses_signature": result["signature"]}
-    return {
-        "bleu": bleu["score"],
-        "bleu_signature": bleu["signature"],
-        "bleu_lc": bleu_lc["score"],
-        "bleu_lc_signature": bleu_lc["signature"],
-        "chrf": chrf["score"],
-        "chrf_signature": chrf["signature"],
-        **moses,
-    }
-
-
-def score_summaries(hypotheses: Sequence[str], references: Sequence[str]) -> dict:
-    """Compute ROUGE, 0 to 100.
-
-    Args:
-        hypotheses: the summaries to score.
-        references: one reference per summary.
-
-    Returns:
-        "rouge1", "rouge2" and "rougeL", and "rouge_signature".
-    """
-    result = compute_metric(Rouge(), hypotheses, [[reference] for reference in references])
-    signature = result.pop("signature")
-    return {**result, "rouge_signature": signature}

@@ -13,7 +13,8 @@ from transformers import AutoModelForSeq2SeqLM, pipeline
 import hf_scratch  # noqa: F401  registers the models
 from hf_scratch.data.pairs import take_pairs
 from hf_scratch.data.splits import load_splits
-from hf_scratch.evaluation.translation import evaluate_translation, score_translations
+from hf_scratch.evaluation.metrics import score_translations
+from hf_scratch.evaluation.translation import evaluate_translation
 from hf_scratch.loading import load_tokenizer
 from hf_scratch.reporting.cards import describe_for_hub, format_time, format_training, format_updates
 from hf_scratch.reporting.records import Record, read_records
