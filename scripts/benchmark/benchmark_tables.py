@@ -4,6 +4,7 @@
 A file holds `machine` (what was measured on), `rows` and, of benchmark.py, `growth`: one entry per size of a model.
 """
 
+import difflib
 import itertools
 import json
 import re
@@ -15,7 +16,7 @@ from choice_tables import LEVERS, format_choices, format_held_out
 from report import Report
 
 from hf_scratch.reporting.records import read_records
-from hf_scratch.reporting.tables import format_table, update_blocks
+from hf_scratch.reporting.tables import format_table
 
 FOLDER = Path(__file__).parent
 ROOT = FOLDER.parents[1]
@@ -39,7 +40,7 @@ def finish(report: Report, args: Any, name: str, format_figures: Callable[[Figur
     report.save(Path(args.output_dir, f"{name}.json"))
     if args.write:
         report.save(RESULTS / name / file_name(report.figures["machine"]))
-        update_readmes(write=True)
+        write_readmes()
     print(f"{format_figures(report.figures)}\n\n{describe_machine(report.figures['machine'])}")
 
 
@@ -68,13 +69,37 @@ def measured_blocks() -> dict[str, dict[str, str]]:
     }
 
 
-def update_readmes(write: bool) -> list[bool]:
-    """Compare the READMEs' tables with `results/`, or write them.
+def write_readmes() -> None:
+    """Write the tables of `results/` into the READMEs."""
+    for readme, blocks in measured_blocks().items():
+        update_file(ROOT / readme, replace_blocks(ROOT / readme, blocks), write=True)
+
+
+def replace_blocks(path: Path, blocks: dict[str, str]) -> str:
+    """A README's text, with each of `blocks` between its two lines, `<!-- name -->` and `<!-- /name -->`."""
+    text = path.read_text(encoding="utf-8")
+    for name, content in blocks.items():
+        begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
+        before, rest = text.split(begin)
+        _, after = rest.split(end)
+        text = f"{before}{begin}{content}\n{end}{after}"
+    return text
+
+
+def update_file(path: Path, text: str, write: bool) -> bool:
+    """Compare a file with what its figures say, or write it, and print what was found or done.
 
     Returns:
-        For each README what `update_blocks` returns.
+        Whether the file now holds `text`.
     """
-    return [update_blocks(ROOT / readme, blocks, write) for readme, blocks in measured_blocks().items()]
+    if write:
+        path.write_text(text, encoding="utf-8")
+        print(f"wrote {path}")
+        return True
+    lines = difflib.unified_diff(path.read_text(encoding="utf-8").splitlines(), text.splitlines(), lineterm="", n=0)
+    differences = list(lines)[2:]  # after the names of the two
+    print("\n".join([*differences, f"{path} is {'NOT ' if differences else ''}what its figures say"]))
+    return not differences
 
 
 def file_name(machine: Figures) -> str:

@@ -16,7 +16,7 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmark_tables import CHOICE_RESULTS, ROOT, update_readmes
+from benchmark_tables import CHOICE_RESULTS, ROOT, write_readmes
 from choice_tables import LEVERS, RUNS, TEACHER, format_choices
 
 from hf_scratch.errors import UserError, command, preparation
@@ -76,7 +76,7 @@ def main() -> None:
     if args.write:
         for name, record in runs.items():
             write_record(record, CHOICE_RESULTS / f"{name}.json")
-        update_readmes(write=True)
+        write_readmes()
     print(f"{format_choices(records)}\n\n{format_choices(records, LEVERS)}")
 
 

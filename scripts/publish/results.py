@@ -16,13 +16,11 @@ from readme_tables import MODEL_CARDS, TRANSLATOR, WAY_BACK, WRITER, article_blo
 from translation_card import reference_figures, translation_figures
 
 from hf_scratch.errors import command, preparation
-from hf_scratch.reporting.tables import compare_lines, update_blocks
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmark"))
-from benchmark_tables import measured_blocks
+from benchmark_tables import ROOT, measured_blocks, replace_blocks, update_file
 
-FOLDER = Path(__file__).parent
-ROOT = FOLDER.parents[1]
+TEMPLATES = Path(__file__).parent / "cards"
 CARDS = {
     TRANSLATOR: ("multi30k", reference_figures),
     WAY_BACK: ("multi30k", translation_figures),
@@ -45,19 +43,10 @@ def checked_versions() -> str:
     return " and ".join(f"{name} {versions[name]}" for name in ("transformers", "torch"))
 
 
-def update_card(name: str, dataset: str, write: bool) -> bool:
-    """Compare a published model's card with its figures, or write it. Returns whether they are equal now."""
-    _, compute = CARDS[name]
-    path = MODEL_CARDS / name / "README.md"
-    template = Template((FOLDER / "cards" / f"{name}.md").read_text(encoding="utf-8"))
-    card = template.substitute(compute(MODEL_CARDS / name, dataset), checked=checked_versions())
-    if write:
-        path.write_text(card, encoding="utf-8")
-        print(f"results: wrote {path}")
-        return True
-    differences = compare_lines(path.read_text(encoding="utf-8"), card)
-    print("\n".join([*differences, f"results: {name} is {'NOT ' if differences else ''}what its files compute"]))
-    return not differences
+def make_card(name: str, dataset: str) -> str:
+    """A published model's card, with the figures that its files and the data compute."""
+    template = Template((TEMPLATES / f"{name}.md").read_text(encoding="utf-8"))
+    return template.substitute(CARDS[name][1](MODEL_CARDS / name, dataset), checked=checked_versions())
 
 
 @command
@@ -70,12 +59,13 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help="write cards and tables instead of comparing them")
     args = parser.parse_args()
     results = [
-        update_card(name, getattr(args, dataset), args.write)
+        update_file(MODEL_CARDS / name / "README.md", make_card(name, getattr(args, dataset)), args.write)
         for name, (dataset, _) in CARDS.items()
         if args.only in (None, name)
     ]
     if args.only in (None, "tables"):
-        results += [update_blocks(path, blocks, args.write) for path, blocks in list_tables().items()]
+        tables = list_tables().items()
+        results += [update_file(path, replace_blocks(path, blocks), args.write) for path, blocks in tables]
     return int(False in results)
 
 
