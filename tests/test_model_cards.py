@@ -10,7 +10,7 @@ import pytest
 import torch
 from conftest import ROOT, make_transformer
 from huggingface_hub import ModelCard
-from transformers import AutoConfig, AutoModelForSeq2SeqLM, pipeline
+from transformers import AutoConfig, AutoModelForSeq2SeqLM
 
 import hf_scratch
 from hf_scratch.evaluation.metrics import score_translations
@@ -48,15 +48,10 @@ def test_its_code_is_the_packages_own(folder):
     code = Path(hf_scratch.__file__).parent / "models"
     linked = {path.name: path for path in folder.glob("*.py")}
     assert all(path.resolve() == (code / name).resolve() for name, path in linked.items())
-    auto_map = AutoConfig.from_pretrained(folder).auto_map
-    assert {f"{target.split('.')[0]}.py" for target in auto_map.values()} <= linked.keys()
-    for path in linked.values():  # what one file imports of the others is there
-        text = path.read_text(encoding="utf-8")
-        assert {f"{name}.py" for name in re.findall(r"^from \.(\w+) import", text, re.M)} <= linked.keys()
-    needed = {f"{target.split('.')[0]}.py" for target in auto_map.values()}
-    for name in list(linked):  # and no file is there that nothing needs
-        text = linked[name].read_text(encoding="utf-8")
-        needed |= {f"{each}.py" for each in re.findall(r"^from \.(\w+) import", text, re.M)}
+    needed = {f"{target.split('.')[0]}.py" for target in AutoConfig.from_pretrained(folder).auto_map.values()}
+    for path in linked.values():
+        imported = re.findall(r"^from \.(\w+) import", path.read_text(encoding="utf-8"), re.M)
+        needed |= {f"{name}.py" for name in imported}
     assert needed == linked.keys()
 
 
@@ -68,30 +63,6 @@ def test_its_card_names_data_licence_metrics_and_command(folder):
     for result in card.data.eval_results:
         assert result.dataset_split in ("test", "validation")
         assert f"{result.metric_value:.2f}"[:-1] in card.text
-    assert "python scripts/train_" in card.text
-    assert "$" not in card.text.replace("$ ", "")
-
-
-def test_it_answers_without_the_package(folder):
-    task, auto, prompt = (
-        ("translation", "AutoModelForSeq2SeqLM", "Two dogs run.")
-        if folder != WRITER
-        else ("text-generation", "AutoModelForCausalLM", "Lily had a blue kite.")
-    )
-    code = f"""
-import sys
-sys.modules["hf_scratch"] = None
-from transformers import AutoTokenizer, {auto}
-model = {auto}.from_pretrained(sys.argv[1], trust_remote_code=True)
-tokenizer = AutoTokenizer.from_pretrained(sys.argv[1], trust_remote_code=True)
-output = model.generate(**tokenizer({prompt!r}, return_tensors="pt"), do_sample=False, max_length=20)
-print(tokenizer.decode(output[0], skip_special_tokens=True))
-"""
-    run = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, timeout=300)
-    assert run.returncode == 0, run.stderr[-3000:]
-    [answer] = pipeline(task, model=str(folder))([prompt], do_sample=False, max_length=20)
-    answer = answer if isinstance(answer, dict) else answer[0]
-    assert run.stdout.strip() == next(iter(answer.values())).strip()
 
 
 @pytest.mark.parametrize(("translator", "language"), [(TRANSLATOR, "de"), (WAY_BACK, "en")], ids=["there", "back"])
@@ -164,11 +135,10 @@ def test_a_teacher_keeps_the_tokenizer_it_was_trained_with(tmp_path, joint_token
         ("--dataset_name ./runs/more", "`--dataset_name ./runs/more`"),
     ],
 )
-@pytest.mark.parametrize("recipe", ["scripts/recipes/multi30k_tiny.yaml", "multi30k_tiny"])
-def test_a_rows_changes_are_its_commands_flags(flags, changes, recipe):
+def test_a_rows_changes_are_its_commands_flags(flags, changes):
     from recipe_changes import format_changes
 
-    command = f"python scripts/train_translation.py {recipe} --dataset_name multi30k {flags}"
+    command = f"python scripts/train_translation.py multi30k_tiny --dataset_name multi30k {flags}"
     assert format_changes({"command": command, "recipe": "multi30k_tiny"}) == changes
 
 

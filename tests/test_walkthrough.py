@@ -122,7 +122,7 @@ def test_a_sample_repeats_and_leaves_the_random_state(joint_tokenizer):
     assert texts[0] == texts[1]
     assert texts[0].startswith("A man")
     assert torch.equal(torch.get_rng_state(), state)
-    with pytest.raises(ValueError, match="leaves no position"):
+    with pytest.raises(ValueError, match="max_length"):
         sample_text(model, joint_tokenizer, "A man" * 40)
 
 

@@ -274,13 +274,11 @@ def sample_text(model: PreTrainedModel, tokenizer, prompt: str, max_new_tokens: 
         The prompt and its continuation, without special tokens.
 
     Raises:
-        ValueError: the prompt leaves no position for a further token.
+        ValueError: by `generate()`, if the prompt leaves no position for a further token.
     """
     inputs = tokenizer(prompt, return_tensors="pt").to(model.device)
     length = inputs["input_ids"].shape[1]
     new_tokens = min(max_new_tokens, model.config.max_position_embeddings - length)
-    if new_tokens < 1:
-        raise ValueError(f"The prompt {prompt!r} leaves no position for a further token.")
     with torch.random.fork_rng([model.device] if model.device.type == "cuda" else []):
         torch.manual_seed(seed)
         ids = model.eval().generate(

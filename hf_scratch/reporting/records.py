@@ -25,20 +25,6 @@ from ..folders import hide_folders, public_name
 INTERRUPTED = "interrupted"  # ended before its last update and never evaluated on the test set
 
 
-class Hardware(TypedDict):
-    """What a run was computed on.
-
-    Attributes:
-        processes: training processes, one device each.
-        device: the GPU's or CPU's name.
-        cpu_cores: cores of the machine.
-    """
-
-    processes: int
-    device: str
-    cpu_cores: int | None
-
-
 class Record(TypedDict):
     """One run, or several consecutive runs joined by `join_records`.
 
@@ -53,7 +39,8 @@ class Record(TypedDict):
         input_tokens: tokens seen, without padding.
         minutes: duration of the training, without the evaluations after it; None if unknown.
         seed: of weights, dropout and data order.
-        hardware: see `Hardware`.
+        hardware: what it was computed on: the number of training `processes`, one device each; `device`, the GPU's or
+            CPU's name; and `cpu_cores` of the machine.
         software: version of each package that matters.
         weights: which weights were kept, for example "averaged over 10 checkpoints".
         metrics: for each split the metrics of the kept weights: `loss` in nats per token, `bits_per_byte`,
@@ -73,7 +60,7 @@ class Record(TypedDict):
     input_tokens: int
     minutes: float | None
     seed: int
-    hardware: Hardware
+    hardware: dict[str, Any]
     software: NotRequired[dict[str, str]]
     weights: NotRequired[str]
     metrics: dict[str, dict[str, Any]]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from readme_tables import validation_bits
 from recipe_changes import format_changes
-from sample_stories import choose, measure
-from transformers import AutoModelForCausalLM
+from sample_stories import choose, measure, repetition
+from transformers import AutoConfig, AutoModelForCausalLM
 
 import hf_scratch  # noqa: F401  registers the models
 from hf_scratch.data.splits import load_splits
@@ -30,13 +30,9 @@ def language_model_figures(folder: Path, dataset: str) -> dict[str, str]:
         ValueError: `stories.json` was sampled with other settings than its measurements select.
     """
     splits = load_splits(dataset)
-    texts = list(take_texts(splits["validation"], "text", "validation")["text"])
-    train = list(take_texts(splits["train"], "text", "train")["text"])
-    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder).eval(), load_tokenizer(folder)
-    dtype = str(model.dtype).removeprefix("torch.")
-    wide = AutoModelForCausalLM.from_pretrained(folder, dtype="float32").eval()
-    validation_stories = measure(wide, tokenizer, texts)
-    bits = validation_stories["bits_per_byte"]
+    train, texts = ([*take_texts(splits[name], "text", name)["text"]] for name in ("train", "validation"))
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder, dtype="float32"), load_tokenizer(folder)
+    validation = measure(model, tokenizer, texts)
 
     runs = read_records(folder / "records")
     rows = [
@@ -52,27 +48,20 @@ def language_model_figures(folder: Path, dataset: str) -> dict[str, str]:
         for name, run in runs.items()
     ]
     samples = json.loads((folder / "stories.json").read_text(encoding="utf-8"))
-    settings = [{**setting, **measure(wide, tokenizer, setting["texts"])} for setting in samples["settings"]]
-    chosen = choose(settings, validation_stories["repetition"])
+    settings = [{**setting, **measure(model, tokenizer, setting["texts"])} for setting in samples["settings"]]
+    chosen = choose(settings, validation["repetition"])
     if {name: chosen[name] for name in samples["chosen"]} != samples["chosen"]:
-        raise ValueError(
-            f"stories.json was sampled with {samples['chosen']}, but its measurements select "
-            f"{ {name: chosen[name] for name in samples['chosen']} }. Publish the model again."
-        )
+        raise ValueError(f"stories.json was sampled with {samples['chosen']}, but its figures select {chosen}.")
     names = ("bits_per_byte", "repetition", "words")
     lines = [[setting[name] for name in (*samples["chosen"], *names)] for setting in settings]
-    everything = [story for sample in samples["stories"] for story in sample]
-    stories = measure(wide, tokenizer, everything)
-    lines.append(["**validation stories**", "", "", *(validation_stories[name] for name in names)])
+    lines.append(["**validation stories**", "", "", *(validation[name] for name in names)])
 
     # words and punctuation marks: a vocabulary of words needs at least this many tokens
     pieces = sum(len(re.findall(r"\w+|[^\w\s]", text)) + 1 for text in texts)
-    bytes_ = sum(len(text.encode()) for text in texts)
-    published = runs["best"]
-    stock, like_stock = (runs[name] for name in ("stock_gpt2", "dropout_01"))
-    stock_bits = validation_bits(stock)
+    num_bytes = {split: sum(len(text.encode()) for text in part) for split, part in (("train", train), ("val", texts))}
+    published, stock = runs["best"], runs["stock_gpt2"]
     results = [
-        (label, name, validation_stories[name], "validation")
+        (label, name, validation[name], "validation")
         for name, label in (("bits_per_byte", "bits per byte"), ("loss", "loss [nats per token]"))
     ]
     data, metrics = ("roneneldan/TinyStories", "TinyStories"), ("bits_per_byte",)
@@ -81,38 +70,31 @@ def language_model_figures(folder: Path, dataset: str) -> dict[str, str]:
             folder.name, "text-generation", "scratch_gpt", data, results, ["en"], metrics=metrics
         ),
         "parameters": f"{model.num_parameters():,}",
-        "dtype": dtype,
-        "bits_per_byte": f"{bits:.4f}",
-        "loss": f"{validation_stories['loss']:.3f}",
-        "perplexity": f"{validation_stories['perplexity']:.2f}",
-        "tokens": f"{validation_stories['tokens']:,}",
+        "dtype": str(AutoConfig.from_pretrained(folder).dtype).removeprefix("torch."),
+        "bits_per_byte": f"{validation['bits_per_byte']:.4f}",
+        "loss": f"{validation['loss']:.3f}",
+        "perplexity": f"{validation['perplexity']:.2f}",
+        "tokens": f"{validation['tokens']:,}",
         "stories_validation": f"{len(texts):,}",
-        "bytes_validation": f"{bytes_:,}",
+        "bytes_validation": f"{num_bytes['val']:,}",
         "stories_train": f"{len(train):,}",
-        "bytes_train": f"{sum(len(text.encode()) for text in train):,}",
+        "bytes_train": f"{num_bytes['train']:,}",
         "before_rounding": f"{validation_bits(published):.4f}",
-        "after_rounding": f"{bits:.4f}",
-        "fewer": f"{100 * (1 - bits / stock_bits):.1f}",
+        "fewer": f"{100 * (1 - validation['bits_per_byte'] / validation_bits(stock)):.1f}",
         "time": format_time(published),
-        "stock": f"{stock_bits:.3f}",
         "stock_time": format_time(stock),
         "stock_epochs": f"{stock['epochs']:.0f}",
-        "stock_10": f"{validation_bits(runs['stock_gpt2_10']):.3f}",
-        "like_stock": f"{validation_bits(like_stock):.3f}",
-        "small": f"{validation_bits(runs['tinystories_small']):.3f}",
-        "r_drop": f"{validation_bits(runs['r_drop']):.3f}",
+        **{f"bits_of_{name}": f"{validation_bits(run):.3f}" for name, run in runs.items()},
         "runs": format_table(["run", "recipe", "changes", "parameters", "updates", "time", "bits per byte"], rows),
         "sampling": format_table(
             ["temperature", "top-p", "top-k", "bits per byte", "repeated 4-grams [%]", "words"], lines
         ),
-        "temperature": str(chosen["temperature"]),
-        "top_p": str(chosen["top_p"]),
-        "top_k": str(chosen["top_k"]),
-        "repetition": f"{stories['repetition']:.2f}",
-        "repetition_validation": f"{validation_stories['repetition']:.2f}",
+        **{name: str(value) for name, value in samples["chosen"].items()},
+        "repetition": f"{repetition([story for sample in samples['stories'] for story in sample]):.2f}",
+        "repetition_validation": f"{validation['repetition']:.2f}",
         "stories": "\n".join("1. " + story.replace("\n", " ") for story in samples["stories"][0][:NUM_STORIES]),
-        "full_bits": f"{LLAMA2_C_LOSS / math.log(2) * pieces / bytes_:.2f}",
-        "full_bytes": f"{bytes_ / pieces:.2f}",
+        "full_bits": f"{LLAMA2_C_LOSS / math.log(2) * pieces / num_bytes['val']:.2f}",
+        "full_bytes": f"{num_bytes['val'] / pieces:.2f}",
         "training": format_training(published),
         "command": published["command"].replace(
             "--dataset_name tinystories ", "--dataset_name folder/of/tinystories "
