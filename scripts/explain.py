@@ -10,12 +10,9 @@ Beside each picture lies a JSON file with its numbers. The explorer (`make explo
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
-
-from matplotlib.figure import Figure
 
 from hf_scratch.errors import command, preparation
-from hf_scratch.explaining import LoadedModel, compute_attention, load_model, predict_tokens, search_beams
+from hf_scratch.explaining import compute_attention, load_model, predict_tokens, search_beams
 from hf_scratch.reporting.drawings import draw_attention, draw_beam_tree, draw_predictions
 from hf_scratch.reporting.plots import save_figure
 from hf_scratch.training.parsing import parse_arguments
@@ -43,54 +40,47 @@ class ExplainArguments:
         check_at_least(self, 1, "num_beams", "max_new_tokens")
 
 
-def explain(loaded: LoadedModel, args: ExplainArguments) -> dict[str, tuple[list[tuple[str, Figure]], Any]]:
-    """For each kind of picture its figures by name, and its numbers."""
+@command
+@preparation()
+def main():
+    (args,), _ = parse_arguments(ExplainArguments)
+    loaded = load_model(args.model)
     ids = loaded.encode(args.text, LONGEST)
     num_beams, max_new_tokens = args.num_beams, args.max_new_tokens
     if not loaded.is_translator:
         num_beams, max_new_tokens = num_beams or 4, max_new_tokens or 12
     tree = search_beams(loaded, ids, num_beams, max_new_tokens)
     target_ids = tree.sequences[0][None] if loaded.is_translator else None
-    predictions = predict_tokens(loaded, ids, target_ids)
     target_inputs = None if target_ids is None else target_ids[:, :-1]  # nothing reads the last token
+    predictions = predict_tokens(loaded, ids, target_ids)
     attention = compute_attention(loaded, ids, target_inputs)
-    maps = [
-        (f"{kind.replace(' ', '_').replace('-', '_')}_layer{layer}",
-         draw_attention(loaded, kind, weights, layer, args.text, ids, target_inputs))
-        for kind, weights in attention.items()
-        for layer in range(len(weights))
-    ]  # fmt: skip
-    shown = f"probabilities of {'the translation' if loaded.is_translator else 'the text'}: {args.text}"
+
+    shown = "the translation" if loaded.is_translator else "the text"
+    figures = {
+        "beams": draw_beam_tree(tree, f"tree of beams: {args.text}"),
+        "probabilities": draw_predictions(predictions, f"probabilities of {shown}: {args.text}"),
+    }
+    for kind, weights in attention.items():
+        for layer in range(len(weights)):
+            name = f"{kind.replace(' ', '_').replace('-', '_')}_layer{layer}"
+            figures[name] = draw_attention(loaded, kind, weights, layer, args.text, ids, target_inputs)
     tokens = {"input": loaded.read(ids[0], from_source=True)}
     if target_inputs is not None:
         tokens["decoder input"] = loaded.read(target_inputs[0])
-    beams = {**asdict(tree), "sequences": [sequence.tolist() for sequence in tree.sequences]}
-    return {
-        "beams": ([("beams", draw_beam_tree(tree, f"tree of beams: {args.text}"))], beams),
-        "probabilities": (
-            [("probabilities", draw_predictions(predictions, shown))],
-            [asdict(each) for each in predictions],
-        ),
-        "attention": (
-            maps,
-            {"tokens": tokens, **{kind: weights.tolist() for kind, weights in attention.items()}},
-        ),
+    numbers = {
+        "beams": {**asdict(tree), "sequences": [sequence.tolist() for sequence in tree.sequences]},
+        "probabilities": [asdict(each) for each in predictions],
+        "attention": {"tokens": tokens, **{kind: weights.tolist() for kind, weights in attention.items()}},
     }
 
-
-@command
-def main():
-    with preparation():
-        (args,), _ = parse_arguments(ExplainArguments)
-        output_dir = Path(args.output_dir)
-        output_dir.mkdir(parents=True, exist_ok=True)
-        explained = explain(load_model(args.model), args)
-        for name, (figures, numbers) in explained.items():
-            for picture, figure in figures:
-                print(save_figure(figure, str(output_dir), f"{picture}.png"))
-            path = output_dir / f"{name}.json"
-            path.write_text(json.dumps(numbers, ensure_ascii=False) + "\n", encoding="utf-8")
-            print(path)
+    output_dir = Path(args.output_dir)
+    output_dir.mkdir(parents=True, exist_ok=True)
+    for name, figure in figures.items():
+        print(save_figure(figure, str(output_dir), f"{name}.png"))
+    for name, values in numbers.items():
+        path = output_dir / f"{name}.json"
+        path.write_text(json.dumps(values, ensure_ascii=False) + "\n", encoding="utf-8")
+        print(path)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ A file holds `machine` (what was measured on), `rows` and, of benchmark.py, `gro
 """
 
 import difflib
-import itertools
 import json
 import re
 from collections.abc import Callable
@@ -60,7 +59,7 @@ def measured_blocks() -> dict[str, dict[str, str]]:
         },
         "scripts/benchmark/README.md": {
             "benchmark": format_benchmark(reports),
-            "growth": format_all_growth(reports),
+            "growth": under_machines(reports, lambda each: format_growth(each["growth"])),
             "scale": format_each("scale", format_scale),
             "levers": format_choices(choices, LEVERS),
             "held_out": format_held_out(read_records(HELD_OUT_RESULTS)),
@@ -161,11 +160,15 @@ def format_ratios(reports: list[Figures], names: list[str]) -> str:
 def format_benchmark(reports: list[Figures]) -> str:
     """With several machines their ratios side by side, then the full table of each machine."""
     names = list(dict.fromkeys(row["name"] for report in reports for row in report["rows"]))
-    parts = [format_ratios(reports, names)] if len(reports) > 1 else []
-    for report in reports:
-        machine = report["machine"]
-        parts += [f"### {name_machine(machine)}", describe_machine(machine), format_rows(report["rows"])]
-    return "\n\n".join(parts)
+    tables = under_machines(
+        reports, lambda each: f"{describe_machine(each['machine'])}\n\n{format_rows(each['rows'])}"
+    )
+    return f"{format_ratios(reports, names)}\n\n{tables}" if len(reports) > 1 else tables
+
+
+def under_machines(reports: list[Figures], format_figures: Callable[[Figures], str]) -> str:
+    """A table for each machine, below its name."""
+    return "\n\n".join(f"### {name_machine(each['machine'])}\n\n{format_figures(each)}" for each in reports)
 
 
 def format_growth(points: list[Figures]) -> str:
@@ -181,12 +184,6 @@ def format_growth(points: list[Figures]) -> str:
         lines.append(cells)
     heads = [f"{mode}: {key}, {' / '.join(models)}" for mode, key in columns]
     return format_table(["", "rows x length, width", *heads], lines)
-
-
-def format_all_growth(reports: list[Figures]) -> str:
-    """The growth table of each machine."""
-    parts = [[f"### {name_machine(each['machine'])}", format_growth(each["growth"])] for each in reports]
-    return "\n\n".join(itertools.chain(*parts))
 
 
 def format_measured(figures: Figures) -> str:

@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -93,7 +94,7 @@ def run_script(cache: Path, output_dir: Path, script: str, recipe: str, processe
         try:
             _, errors = process.communicate(timeout=0.5)
         except subprocess.TimeoutExpired:
-            peak = max(peak, sum(map(_memory, [process.pid, *_children(process.pid)])))
+            peak = max(peak, measure_memory(process.pid))
     if process.returncode:
         raise UserError(f"{script} ended with status {process.returncode}: {errors[-500:]}")
     after = os.times()
@@ -101,19 +102,15 @@ def run_script(cache: Path, output_dir: Path, script: str, recipe: str, processe
     return {"wall": time.perf_counter() - start, "cpu": cpu, "memory": peak / 1e6}
 
 
-def _children(pid: int) -> list[int]:
-    try:
-        return [child.pid for child in psutil.Process(pid).children(recursive=True)]
-    except psutil.Error:
-        return []
-
-
-def _memory(pid: int) -> int:
-    try:
-        memory = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="utf-8")
-    except OSError:  # it has ended
-        return 0
-    return sum(int(kilobytes) << 10 for kilobytes in re.findall(r"Pss_Anon: +(\d+)", memory))
+def measure_memory(pid: int) -> int:
+    """The bytes of a process and of those that it started, without the pages of files."""
+    total = 0
+    with suppress(psutil.Error, OSError):  # one has just ended
+        parent = psutil.Process(pid)
+        for process in (parent, *parent.children(recursive=True)):
+            memory = Path(f"/proc/{process.pid}/smaps_rollup").read_text(encoding="utf-8")
+            total += sum(int(kilobytes) << 10 for kilobytes in re.findall(r"Pss_Anon: +(\d+)", memory))
+    return total
 
 
 def measure_texts(args: ScaleArguments, folder: Path) -> dict[str, float]:
