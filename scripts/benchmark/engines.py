@@ -102,6 +102,12 @@ def convert(task: Task, target: str, quantization: str, folder: Path) -> str:
     return run_command(*words, str(folder), *options)
 
 
+def in_hf_scratch(task: Task, quantization: str, folder: Path, threads: int) -> tuple[str, Generate]:
+    """Our own model."""
+    task.model.save_pretrained(folder)
+    return "", task.generate_with(task.model)
+
+
 def in_transformers(task: Task, quantization: str, folder: Path, threads: int) -> tuple[str, Generate]:
     """transformers' own GPT-2 or Pegasus."""
     made = convert(task, "pegasus" if task.is_translation else "gpt2", quantization, folder)
@@ -172,6 +178,7 @@ def in_onnxruntime(task: Task, quantization: str, folder: Path, threads: int) ->
 
 # for each engine: its package, what loads and runs it, and the quantizations
 ENGINES = {
+    "hf_scratch": ("hf_scratch", in_hf_scratch, ("float32",)),
     "transformers": ("transformers", in_transformers, ("float32",)),
     "ctranslate2": ("ctranslate2", in_ctranslate2, ("float32", "int8")),
     "gguf": ("llama_cpp", in_llama_cpp, ("float32", "float16", "int8")),
@@ -227,20 +234,17 @@ def measure_engine(engine: str, task: Task, args: EngineArguments) -> list[dict[
 def main():
     with preparation():
         (args,), _ = parse_arguments(EngineArguments)
-        chosen = args.choose(ENGINES)
+        chosen = {"hf_scratch", *args.choose(ENGINES)}
         sentences = read_sentences(args.data, args.sentences)
         prompts = json.loads((STORYTELLER / "stories.json").read_text(encoding="utf-8"))["prompts"][: args.prompts]
     report = Report(args.threads, f"{len(sentences)} test sentences of Multi30k, {len(prompts)} prompts")
     # ONNX graphs have no beam search, and llama.cpp's GPT-2 is no translator
     tasks = [
-        (Task(TRANSLATOR, sentences, 128, BEAMS, BATCH), ("transformers", "ctranslate2")),
-        (Task(TRANSLATOR, sentences, 128, 1, 1), ("onnx",)),
+        (Task(TRANSLATOR, sentences, 128, BEAMS, BATCH), ("hf_scratch", "transformers", "ctranslate2")),
+        (Task(TRANSLATOR, sentences, 128, 1, 1), ("hf_scratch", "onnx")),
         (Task(STORYTELLER, prompts, args.new_tokens, 1, 1), tuple(ENGINES)),
     ]
     for task, engines in tasks:
-        row = {"engine": "hf_scratch", "what": task.what, "command": "", "quantization": "float32", "missing": None}
-        row["megabytes"] = round(sum(p.numel() * 4 for p in task.model.parameters()) / 1e6, 1)
-        report.figures["rows"].append(row | measure(task, task.generate_with(task.model), args.rounds))
         for engine in engines:
             if engine in chosen:
                 report.figures["rows"] += measure_engine(engine, task, args)
