@@ -4,7 +4,6 @@
 import math
 import time
 from collections.abc import Sequence
-from itertools import chain
 
 import torch
 from accelerate import PartialState
@@ -63,39 +62,34 @@ def evaluate_language_model(
     check_padding(tokenizer)
     last = end_id(tokenizer)
     start = time.perf_counter()
-    windows = []  # a text's index, a window's ids, and how many of its last ids are counted
-    for text, ids in enumerate(encode_texts(tokenizer, texts)):
+    windows = []  # ids, and how many of the last ones are counted
+    for ids in encode_texts(tokenizer, texts):
         ids = [*ids, last]
         counted = 1  # <s> is not predicted
         for begin in range(0, len(ids), stride):
             window = ids[begin : begin + block_size]
             end = begin + len(window)
             if end > counted:
-                windows.append((text, window, end - counted))
+                windows.append((window, end - counted))
                 counted = end
-    windows.sort(key=lambda window: len(window[1]))
+    windows.sort(key=lambda window: len(window[0]))
 
-    def compute(batch: Sequence[tuple[int, list[int], int]]) -> list[float]:
-        """The nats of each window."""
-        longest = max(len(ids) for _, ids, _ in batch)
+    def compute(batch: Sequence[tuple[list[int], int]]) -> float:
+        """The nats of all windows."""
+        longest = max(len(ids) for ids, _ in batch)
         input_ids = torch.full((len(batch), longest), tokenizer.pad_token_id)
         targets = torch.full((len(batch), longest), -100)
-        for row, (_, ids, count) in enumerate(batch):
+        for row, (ids, count) in enumerate(batch):
             input_ids[row, : len(ids)] = torch.tensor(ids)
             targets[row, len(ids) - count - 1 : len(ids) - 1] = torch.tensor(ids[-count:])
         # the padding is after the text, where a causal model does not see it
         blocks = iterate_logits(model, {"input_ids": input_ids.to(model.device)}, targets)
-        losses = torch.cat([cross_entropy(*block, reduction="none") for block in blocks]).cpu().double()
-        return [window.sum().item() for window in losses.split([count for _, _, count in batch])]
+        return sum(cross_entropy(*block, reduction="none").cpu().double().sum().item() for block in blocks)
 
     model.eval()
     batches = [windows[begin : begin + batch_size] for begin in range(0, len(windows), batch_size)]
-    results = compute_batches(batches, compute, "evaluating")
-    nats = [0.0] * len(texts)
-    for (text, _, _), loss in zip(windows, chain.from_iterable(results), strict=True):
-        nats[text] += loss
-    tokens = sum(count for _, _, count in windows)
-    total = math.fsum(nats)
+    total = sum(compute_batches(batches, compute, "evaluating"))
+    tokens = sum(count for _, count in windows)
     return {
         "loss": total / tokens,
         "perplexity": math.exp(total / tokens),
