@@ -68,10 +68,8 @@ def draw_attention(
         input_ids: (1, length), as given to `compute_attention`.
         decoder_input_ids: (1, target length), as given to `compute_attention`.
     """
-    source = target = (
-        ("source token" if loaded.is_translator else "token"),
-        loaded.read(input_ids[0], from_source=True),
-    )
+    label = "source token" if loaded.is_translator else "token"
+    source = target = label, loaded.read(input_ids[0], from_source=True)
     if decoder_input_ids is not None:
         target = "decoder's input", loaded.read(decoder_input_ids[0])
     query_label, queries = source if kind == "encoder self-attention" else target
