@@ -3,7 +3,7 @@
 
 import { readFileSync, readdirSync } from "node:fs";
 
-import { completeOptions, predict, search, shapeProbabilities } from "../scripts/explorer/model/generate.js";
+import { processScores, search, shapeProbabilities } from "../scripts/explorer/model/generate.js";
 import { ACTIVATIONS } from "../scripts/explorer/model/layers.js";
 import { fromFiles, loadModel } from "../scripts/explorer/model/load.js";
 import { MODELS } from "../scripts/explorer/model/models.js";
@@ -11,25 +11,24 @@ import { readSafetensors } from "../scripts/explorer/model/safetensors.js";
 import { Tokenizer } from "../scripts/explorer/model/tokenizer.js";
 import { serve } from "../scripts/explorer/worker.js";
 
-const readBytes = (path) => Uint8Array.from(readFileSync(path)).buffer;
 const readJson = (path) => JSON.parse(readFileSync(path, "utf8"));
 const toBase64 = (arrays) => arrays.map((array) => Buffer.from(Float32Array.from(array).buffer).toString("base64"));
 
-/** A folder's own files as a Map, as a page gets them from a user. */
+/** A folder's own files, as a page gets them from a user. */
 function filesOf(folder) {
   const names = readdirSync(folder).filter((name) => /\.(json|safetensors)$/.test(name));
-  return new Map(names.map((name) => [`${folder}/${name}`, readBytes(`${folder}/${name}`)]));
+  return new Map(names.map((name) => [name, new Blob([readFileSync(`${folder}/${name}`)])]));
 }
 
 /** A folder, with its tokenizer if it has one. */
 const loaded = new Map();
 async function load(folder) {
   const files = filesOf(folder);
-  if (!loaded.has(folder) && files.has(`${folder}/tokenizer.json`)) {
+  if (!loaded.has(folder) && files.has("tokenizer.json")) {
     loaded.set(folder, await loadModel(fromFiles(files)));
   }
   if (!loaded.has(folder)) {
-    const tensors = readSafetensors(files.get(`${folder}/model.safetensors`));
+    const tensors = readSafetensors(await files.get("model.safetensors").arrayBuffer());
     const config = readJson(`${folder}/config.json`);
     const model = new MODELS[config.model_type](config, tensors);
     loaded.set(folder, { model, generation_config: readJson(`${folder}/generation_config.json`) });
@@ -41,9 +40,9 @@ const KINDS = {
   /** Logits of each row: of all positions at once, and token by token with a cache for all rows. */
   async logits({ folder, rows, source, steps }) {
     const { model } = await load(folder);
-    const whole = rows.flatMap((row) => model.decode([row], model.start(source).cache, true).logits);
+    const whole = rows.flatMap((row) => model.decode([row], model.encode(source), true).logits);
     const stepwise = [];
-    let { cache } = model.start(source);
+    let cache = model.encode(source);
     for (let i = 0; steps && i < rows[0].length; i++) {
       const output = model.decode(rows.map((row) => [row[i]]), cache);
       cache = output.cache;
@@ -63,9 +62,9 @@ const KINDS = {
   async generate({ folder, sources, options, prefix }) {
     const { model, tokenizer, generation_config: generationConfig } = await load(folder);
     return sources.map((source) => {
-      const { cache, prompt } = model.start(typeof source === "string" ? tokenizer.encode(source) : source);
-      const ids = [...prompt, ...prefix];
-      const steps = search(model, { ids, cache }, completeOptions(model, generationConfig, options, ids.length));
+      const inputIds = typeof source === "string" ? tokenizer.encode(source) : source;
+      const ids = [...model.promptOf(inputIds), ...prefix];
+      const steps = search(model, ids, model.encode(inputIds), { ...generationConfig, ...options });
       const trace = [];
       for (;;) {
         const { done, value } = steps.next();
@@ -74,11 +73,11 @@ const KINDS = {
       }
     });
   },
-  shape: ({ logits, options }) => Array.from(shapeProbabilities(Float32Array.from(logits), options)),
-  predict: ({ logits, token, options }) => predict(Float32Array.from(logits), token, options),
+  shape: ({ logits, ids, options }) =>
+    Array.from(shapeProbabilities(processScores(Float32Array.from(logits), ids, options), options)),
   async inspect({ folder, inputIds, decoderInputIds, lens }) {
     const { model } = await load(folder);
-    const trace = model.inspect(inputIds, decoderInputIds);
+    const trace = model.inspect(inputIds, decoderInputIds ?? inputIds);
     const at = ([stack, layer, part, name]) => trace[stack].layers[layer][part][name];
     const logits = lens.map((path) => toBase64(model.lens(path[0], at(path).data)));
     const encode = (value) => {
@@ -93,8 +92,8 @@ const KINDS = {
   async load({ folder, changes }) {
     const files = filesOf(folder);
     for (const [name, text] of Object.entries(changes)) {
-      if (text === null) files.delete(`${folder}/${name}`);
-      else files.set(`${folder}/${name}`, new TextEncoder().encode(text).buffer);
+      if (text === null) files.delete(name);
+      else files.set(name, new Blob([text]));
     }
     try {
       const { num_parameters, dtype, warnings } = await loadModel(fromFiles(files));

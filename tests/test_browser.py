@@ -368,8 +368,17 @@ def own_model(tmp_path, joint_tokenizer) -> Path:
 def test_a_folder_of_ones_own_is_opened(own_model, address, browser):
     visitor = Visitor(browser, address)
     visitor.wait("$$('#weave-target .chip').length")
+    visitor.page.evaluate(
+        "() => { window.seen = []; const bar = document.querySelector('#loaded');"
+        " new MutationObserver(() => window.seen.push(Number(bar.ariaValueNow)))"
+        ".observe(bar, {attributeFilter: ['aria-valuenow']}) }"
+    )
     visitor.find("#folder").set_input_files(own_model)
     visitor.wait("$('#model').value === 'my_translator'")
+    progress = visitor.page.evaluate("window.seen")
+    assert progress == sorted(progress)
+    assert len(set(progress)) > 2
+    assert (progress[-1], visitor.find("#loaded").is_hidden()) == (100, True)
     visitor.find("#source").fill("two dogs run")
     loaded = load_model(own_model)
     tree = search_beams(loaded, loaded.encode("two dogs run"), 2, 39)
@@ -384,7 +393,9 @@ def test_a_folder_of_ones_own_is_opened(own_model, address, browser):
 
 def test_a_folder_is_dropped(tmp_path, address, browser):
     folder = tmp_path / "dropped"
-    make_gpt(vocab_size=4000, norm_first=False, position_embedding_type="sinusoidal").save_pretrained(folder)
+    model = make_gpt(vocab_size=4000, norm_first=False, position_embedding_type="sinusoidal")
+    model.generation_config.update(repetition_penalty=1.5, no_repeat_ngram_size=2)
+    model.save_pretrained(folder)
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(STORYTELLER / name, folder)
     files = [(path.name, base64.b64encode(path.read_bytes()).decode()) for path in folder.iterdir()]
@@ -400,6 +411,20 @@ def test_a_folder_is_dropped(tmp_path, address, browser):
     )
     visitor.wait("$('#model').value === 'dropped model'")
     visitor.find("#next-bars .bar").first.wait_for()
+
+    # its generation_config.json is applied, and said
+    visitor.find("#beginning").fill("the fox saw the fox")
+    assert "repetition penalty 1.5" in visitor.find("#penalty-note").inner_text()
+    visitor.set("#temperature", 0)
+    loaded = load_model(folder)
+    ids = loaded.encode("the fox saw the fox")
+    expected = loaded.read(loaded.model.generate(ids, do_sample=False, max_new_tokens=6)[0, ids.shape[1] :])
+    visitor.wait("$('#story').textContent.includes('the fox saw the fox')")
+    for i in range(6):
+        visitor.press("One token")
+        visitor.find("#story .piece").nth(i).wait_for()
+    texts = visitor.page.evaluate("[...document.querySelectorAll('#story .piece')].map((each) => each.textContent)")
+    assert texts == [text.replace("·", " ") for text in expected]
     visitor.open("Inside")
     visitor.page.get_by_label("Model", exact=True).select_option("dropped model")
     visitor.wait("$$('#way li').length === 5")
@@ -472,7 +497,7 @@ def damage(name: str, folder: Path) -> None:
     ("name", "message"),
     [
         ("no config", "no config.json"),
-        ("no JSON", "no JSON"),
+        ("no JSON", "config.json is damaged"),
         ("another family", f"config.json names {MARKUP}"),
         ("no weights", "no weights"),
         ("half the weights", "cut short or damaged"),

@@ -10,13 +10,13 @@ import { TranslateView } from "./views/translate.js";
 import { WriteView } from "./views/write.js";
 
 const VIEWS = ["translate", "write", "inside"];
-const FILES = /(^|\/)([\w.-]+\.json|[\w.-]+\.safetensors)$/; // of a model's folder
+const FILES = /^[\w.-]+\.(json|safetensors)$/; // of a model's folder
 const MOST_FILES = 200;
 const LONGEST_TEXT = 400; // characters, as the text boxes take
 
 class Page {
   constructor() {
-    this.entries = new Map(); // name: {name, isTranslator, source, loading}
+    this.entries = new Map(); // name: {name, isTranslator, source}, and once asked for {loading}: a promise
     this.view = null;
     this.chosen = {}; // the model's name of each family, and of Inside
     this.link = {}; // what the link carries
@@ -47,16 +47,12 @@ class Page {
       const configs = await Promise.all(names.map(async (name) => (await fetch(`models/${encodeURIComponent(name)}/config.json`)).json()));
       names.forEach((name, i) => {
         const url = new URL(`models/${encodeURIComponent(name)}/`, location.href.split("#")[0]).href;
-        this.addEntry(name, configs[i].model_type === "scratch_transformer", { url });
+        this.entries.set(name, { name, isTranslator: configs[i].model_type === "scratch_transformer", source: { url } });
       });
     } catch {
       this.fail("The list of models could not be read. Drop the folder of a model onto this page.");
     }
     this.followLink();
-  }
-
-  addEntry(name, isTranslator, source) {
-    this.entries.set(name, { name, isTranslator, source, loading: null });
   }
 
   /** Open what `#...` names. What it leaves out stays as it is. */
@@ -126,9 +122,10 @@ class Page {
   /** A model, which is loaded once; null if it could not be, which the page then says. */
   async load(entry) {
     if (!entry.loading) {
-      byId("status").textContent = `Loading ${entry.name} …`;
-      byId("progress").classList.add("busy");
-      entry.loading = Model.load(entry.name, entry.source);
+      this.loadingEntry = entry;
+      byId("loading").textContent = `Loading ${entry.name} …`;
+      this.showProgress(0);
+      entry.loading = Model.load(entry.name, entry.source, (share) => entry === this.loadingEntry && this.showProgress(share));
     }
     try {
       return await entry.loading;
@@ -138,9 +135,20 @@ class Page {
       this.fail(`${entry.name}: ${error.message}`);
       return null;
     } finally {
-      byId("status").textContent = "";
-      byId("progress").classList.remove("busy");
+      if (entry === this.loadingEntry) {
+        byId("loading").textContent = byId("percent").textContent = "";
+        byId("loaded").hidden = true;
+      }
     }
+  }
+
+  /** How much of a model's weights has been read, from 0 to 1: as a bar, and as a number. */
+  showProgress(share) {
+    const percent = Math.round(100 * share);
+    byId("loaded").hidden = false;
+    byId("loaded").ariaValueNow = percent;
+    byId("loaded").style.setProperty("width", `${percent}%`);
+    byId("percent").textContent = `${percent} %`;
   }
 
   describe(model) {
@@ -185,28 +193,24 @@ class Page {
     setTimeout(() => (byId("copy-link").textContent = "Copy link"), 2000);
   }
 
-  /** A folder that the user opened or dropped: [path, File] of each file. */
+  /** A folder that the user opened or dropped: [path, File] of each file. The model may lie in a folder of it. */
   async addFolder(files) {
     this.fail(null);
-    const wanted = new Map(files.filter(([path]) => FILES.test(path)).slice(0, MOST_FILES));
-    const folder = files[0]?.[0].split("/").at(-2) || "dropped model";
-    let name = folder;
-    for (let i = 2; this.entries.has(name); i++) name = `${folder} (${i})`;
-    try {
-      const config = [...wanted].filter(([path]) => /(^|\/)config\.json$/.test(path)).sort(([a], [b]) => a.length - b.length)[0];
-      if (!config) throw new Error("There is no config.json in it: this is not the folder of a model.");
-      const isTranslator = JSON.parse(await config[1].text())?.model_type === "scratch_transformer";
-      this.addEntry(name, isTranslator, { files: wanted });
-    } catch (error) {
-      const message = error instanceof SyntaxError ? "Its config.json holds no JSON." : error.message;
-      return this.fail(`${name}: ${message}`);
-    }
-    const entry = this.entries.get(name);
-    const before = this.view;
+    const depth = (path) => path.split("/").length;
+    const configs = files.map(([path]) => path).filter((path) => path.split("/").at(-1) === "config.json");
+    const [config = ""] = configs.sort((a, b) => depth(a) - depth(b));
+    const folder = config.slice(0, -"config.json".length);
+    const own = files.filter(([path]) => path.startsWith(folder)).map(([path, file]) => [path.slice(folder.length), file]);
+    const title = (folder || files[0]?.[0] || "").split("/").at(-2) || "dropped model";
+    let name = title;
+    for (let i = 2; this.entries.has(name); i++) name = `${title} (${i})`;
+    const entry = { name, source: { files: new Map(own.filter(([path]) => FILES.test(path))) } };
     const model = await this.load(entry);
     if (!model) return;
+    entry.isTranslator = model.is_translator;
+    this.entries.set(name, entry);
     this.choose(entry);
-    await this.open(before === "inside" ? "inside" : entry.isTranslator ? "translate" : "write");
+    await this.open(this.view === "inside" ? "inside" : entry.isTranslator ? "translate" : "write");
   }
 
   acceptDrops() {

@@ -19,12 +19,9 @@ export class Weights {
     const names = this.tied.includes(name) ? this.tied : [name];
     names.forEach((each) => this.unused.delete(each));
     const tensor = this.tensors.get(names.find((each) => this.tensors.has(each)));
-    if (!tensor) throw new Error(`The weights do not fit config.json: "${name}" is missing.`);
-    if (tensor.shape.join() !== shape.join()) {
-      throw new Error(
-        `The weights do not fit config.json: "${name}" has the shape ${tensor.shape.join(" x ")}, but should have ` +
-          `${shape.join(" x ")}.`,
-      );
+    if (tensor?.shape.join() !== shape.join()) {
+      const found = tensor ? `has the shape ${tensor.shape.join(" x ")}` : "is missing";
+      throw new Error(`The weights do not fit config.json: "${name}" ${found}; it should be ${shape.join(" x ")}.`);
     }
     return tensor.data;
   }
@@ -140,14 +137,26 @@ export class LayerNorm {
   }
 }
 
-/** exp(x) / sum(exp(x)) of the `length` numbers from `start`, in place. */
-export function softmax(x, start = 0, length = x.length) {
+/** log(sum(exp(x))) of the `length` numbers from `start`. */
+function logSumExp(x, start, length) {
   let largest = -Infinity;
   for (let i = start; i < start + length; i++) largest = Math.max(largest, x[i]);
   let sum = 0;
-  for (let i = start; i < start + length; i++) sum += x[i] = Math.exp(x[i] - largest);
-  for (let i = start; i < start + length; i++) x[i] /= sum;
+  for (let i = start; i < start + length; i++) sum += Math.exp(x[i] - largest);
+  return largest + Math.log(sum);
+}
+
+/** exp(x) / sum(exp(x)) of the `length` numbers from `start`, in place. */
+export function softmax(x, start = 0, length = x.length) {
+  const shift = logSumExp(x, start, length);
+  for (let i = start; i < start + length; i++) x[i] = Math.exp(x[i] - shift);
   return x;
+}
+
+/** log(softmax(x)). */
+export function logSoftmax(x) {
+  const shift = logSumExp(x, 0, x.length);
+  return x.map((number) => number - shift);
 }
 
 /**
@@ -162,25 +171,22 @@ function scaledDotProductAttention(query, key, value, context, { numHeads, headD
   const queries = query.length / (numHeads * headDim);
   const keys = key.length / (numHeads * headDim);
   const scores = new Float32Array(numHeads * queries * keys).fill(-Infinity);
+  const weights = new Float32Array(scores.length);
   const scaling = 1 / Math.sqrt(headDim);
-  const lastSeen = (q) => (isCausal ? keys - queries + q : keys - 1);
   for (let head = 0, row = 0; head < numHeads; head++) {
     for (let q = 0; q < queries; q++, row += keys) {
+      const seen = isCausal ? keys - queries + q + 1 : keys;
       const from = (q * numHeads + head) * headDim;
-      for (let k = 0; k <= lastSeen(q); k++) {
+      for (let k = 0; k < seen; k++) {
         const to = (k * numHeads + head) * headDim;
         let sum = 0;
         for (let i = 0; i < headDim; i++) sum += query[from + i] * key[to + i];
         scores[row + k] = sum * scaling;
       }
-    }
-  }
-  const weights = scores.slice();
-  for (let head = 0, row = 0; head < numHeads; head++) {
-    for (let q = 0; q < queries; q++, row += keys) {
+      weights.set(scores.subarray(row, row + keys), row);
       softmax(weights, row, keys);
       const to = (q * numHeads + head) * vHeadDim;
-      for (let k = 0; k <= lastSeen(q); k++) {
+      for (let k = 0; k < seen; k++) {
         const from = (k * numHeads + head) * vHeadDim;
         for (let i = 0; i < vHeadDim; i++) context[to + i] += weights[row + k] * value[from + i];
       }
@@ -241,21 +247,17 @@ function erf(x) {
   return x >= 0 ? 1 - tail : tail - 1;
 }
 
-const sigmoid = (x) => 1 / (1 + Math.exp(-x));
-const silu = (x) => x * sigmoid(x);
-const gelu = (x) => (x * (1 + erf(x / Math.SQRT2))) / 2;
+const silu = (x) => x / (1 + Math.exp(-x));
 const geluTanh = (x) => (x * (1 + Math.tanh(Math.sqrt(2 / Math.PI) * (x + 0.044715 * x ** 3)))) / 2;
 
 /** By their names in transformers' ACT2FN. */
 export const ACTIVATIONS = {
   relu: (x) => Math.max(x, 0),
-  gelu,
+  gelu: (x) => (x * (1 + erf(x / Math.SQRT2))) / 2,
   gelu_new: geluTanh,
   gelu_pytorch_tanh: geluTanh,
-  quick_gelu: (x) => x * sigmoid(1.702 * x),
   silu,
   swish: silu,
-  tanh: Math.tanh,
 };
 
 /** max(0, x W1 + b1) W2 + b2, equation (2), section 3.3, with any activation: `FeedForward`. */

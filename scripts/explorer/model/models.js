@@ -1,8 +1,10 @@
 // Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 /** ScratchTransformer (figure 1 of the paper) and ScratchGPT: hf_scratch/models/modeling_*.py in JavaScript. */
 
-import * as layers from "./layers.js";
-import { FeedForward, LayerNorm, Linear, MultiHeadAttention, residual, rowsOf, tensor } from "./layers.js";
+import {
+  add, concatenate, embed, FeedForward, LayerNorm, Linear, makeSinusoids, MultiHeadAttention, residual, rowsOf, tensor,
+  Weights,
+} from "./layers.js";
 
 /**
  * The keys and values of the tokens so far. It never changes: `decode` returns a new one, and the old stays of use.
@@ -22,9 +24,8 @@ export class Cache {
 
   /** The cache of the first `length` tokens. */
   crop(length) {
-    if (length === 0) return new Cache(null, this.source);
     const cut = (states) => states.subarray(0, (states.length / this.length) * length);
-    const self = this.self.map((layer) => layer.map(({ key, value }) => ({ key: cut(key), value: cut(value) })));
+    const self = this.self?.map((layer) => layer.map(({ key, value }) => ({ key: cut(key), value: cut(value) })));
     return new Cache(self, this.source, length);
   }
 }
@@ -74,7 +75,7 @@ class Stack {
     this.embed_positions =
       config.position_embedding_type === "learned"
         ? weights.take(`${name}.embed_positions.weight`, longest, width)
-        : layers.makeSinusoids(longest, width);
+        : makeSinusoids(longest, width);
     this.embed_norm = hasEmbedNorm ? new LayerNorm(weights, `${name}.embed_norm`, width, eps) : null;
     const makeLayer = (_, i) => new Layer(weights, `${name}.layers.${i}`, config, options);
     this.layers = Array.from({ length: numLayers }, makeLayer);
@@ -83,15 +84,13 @@ class Stack {
 
   /** Tokens, times sqrt(d_model) in the paper, plus positions (sections 3.4 and 3.5): (rows * length, width). */
   embed(rows, pastLength, trace) {
-    const { width, longest, vocabSize, scale } = this;
+    const { width, longest, scale } = this;
     const [ids, length] = [rows.flat(), rows[0].length];
     const end = pastLength + length;
     if (end > longest) throw new Error(`The text has ${end} tokens, but this model has only ${longest} positions.`);
-    const outside = ids.find((id) => !(id >= 0 && id < vocabSize));
-    if (outside !== undefined) throw new Error(`There is no token ${outside} among the model's ${vocabSize}.`);
-    const tokens = layers.embed(this.embed_tokens, width, ids).map((number) => number * scale);
-    const positions = layers.embed(this.embed_positions, width, ids.map((_, i) => pastLength + (i % length)));
-    const sum = layers.add(tokens, positions);
+    const tokens = embed(this.embed_tokens, width, ids).map((number) => number * scale);
+    const positions = embed(this.embed_positions, width, ids.map((_, i) => pastLength + (i % length)));
+    const sum = add(tokens, positions);
     const states = this.embed_norm ? this.embed_norm.forward(sum) : sum;
     Object.assign(trace, {
       embed_scale: scale,
@@ -120,11 +119,16 @@ class Stack {
 
 /** What both families do alike with a decoder and a head. */
 class ScratchModel {
+  /** What decoding begins with: the start token, or the GPT's text. */
+  promptOf(inputIds) {
+    return this.encoder ? [this.config.decoder_start_token_id] : inputIds;
+  }
+
   /**
    * Predict the token after each row.
    *
    * @param {number[][]} rows ids of each row that the cache does not have, all of one length.
-   * @param {Cache} cache of as many rows; that of `start` fits any number.
+   * @param {Cache} cache of as many rows; that of `encode` fits any number.
    * @param {boolean} all logits at every position, not at the last of each row.
    * @returns {{logits: Float32Array[], cache: Cache}} logits (vocabulary), row by row and position by position.
    */
@@ -132,15 +136,14 @@ class ScratchModel {
     const { states, cache: extended } = this.decoder.forward(rows, cache);
     const positions = rowsOf(states, this.decoder.width);
     const kept = all ? positions : positions.filter((_, i) => (i + 1) % rows[0].length === 0);
-    const logits = this.lm_head.forward(layers.concatenate(...kept));
+    const logits = this.lm_head.forward(concatenate(...kept));
     return { logits: rowsOf(logits, this.lm_head.outputs), cache: extended };
   }
 
-  /** Every intermediate of one text: see the README. The GPT takes its ids as the first argument. */
+  /** Every intermediate of one text: see the README. The GPT's ids are both arguments. */
   inspect(inputIds, decoderInputIds) {
     const trace = { ...(this.encoder && { encoder: {} }), decoder: {} };
-    const cache = this.encoder ? this.encode(inputIds, trace.encoder) : new Cache();
-    const { states } = this.decoder.forward([this.encoder ? decoderInputIds : inputIds], cache, trace.decoder);
+    const { states } = this.decoder.forward([decoderInputIds], this.encode(inputIds, trace.encoder), trace.decoder);
     trace.logits = tensor(this.lm_head.forward(states), this.lm_head.outputs);
     return trace;
   }
@@ -165,26 +168,21 @@ export class ScratchTransformer extends ScratchModel {
     super();
     const { d_model: width, share_encoder_decoder_embeddings: shares, tie_word_embeddings: ties } = config;
     const names = ["model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "lm_head.weight"];
-    const weights = new layers.Weights(tensors, names.filter((_, i) => [shares, shares || ties, ties][i]));
+    const weights = new Weights(tensors, names.filter((_, i) => [shares, shares || ties, ties][i]));
     const common = { ...config, width, activation: config.activation_function };
-    const options = { scale: config.scale_embedding ? Math.sqrt(width) : 1, hasLastNorm: config.norm_first };
+    const makeStack = (stack, vocabSize, options) =>
+      new Stack(weights, `model.${stack}`, common, {
+        vocabSize,
+        scale: config.scale_embedding ? Math.sqrt(width) : 1,
+        numLayers: config[`${stack}_layers`],
+        numHeads: config[`${stack}_attention_heads`],
+        innerWidth: config[`${stack}_ffn_dim`],
+        hasLastNorm: config.norm_first,
+        ...options,
+      });
     this.config = config;
-    this.encoder = new Stack(weights, "model.encoder", common, {
-      ...options,
-      vocabSize: config.vocab_size,
-      numLayers: config.encoder_layers,
-      numHeads: config.encoder_attention_heads,
-      innerWidth: config.encoder_ffn_dim,
-    });
-    this.decoder = new Stack(weights, "model.decoder", common, {
-      ...options,
-      vocabSize: config.decoder_vocab_size,
-      numLayers: config.decoder_layers,
-      numHeads: config.decoder_attention_heads,
-      innerWidth: config.decoder_ffn_dim,
-      isCausal: true,
-      hasCrossAttention: true,
-    });
+    this.encoder = makeStack("encoder", config.vocab_size);
+    this.decoder = makeStack("decoder", config.decoder_vocab_size, { isCausal: true, hasCrossAttention: true });
     this.lm_head = new Linear(weights, "lm_head", width, config.decoder_vocab_size, config.lm_head_bias);
     weights.checkAllUsed();
   }
@@ -194,11 +192,6 @@ export class ScratchTransformer extends ScratchModel {
     const { states } = this.encoder.forward([inputIds], new Cache(), trace);
     return new Cache(null, this.decoder.layers.map((layer) => layer.cross_attn.keysAndValues(states, 1)[0]));
   }
-
-  /** What `generate()` begins with: the cache, and the target's first token. */
-  start(inputIds) {
-    return { cache: this.encode(inputIds), prompt: [this.config.decoder_start_token_id] };
-  }
 }
 
 /** The decoder without an encoder: `ScratchGPTForCausalLM`. */
@@ -207,25 +200,25 @@ export class ScratchGPT extends ScratchModel {
   constructor(config, tensors) {
     super();
     const names = ["model.embed_tokens.weight", "lm_head.weight"];
-    const weights = new layers.Weights(tensors, config.tie_word_embeddings ? names : []);
+    const weights = new Weights(tensors, config.tie_word_embeddings ? names : []);
     const common = { ...config, width: config.hidden_size, activation: config.hidden_act };
     this.config = config;
     this.decoder = new Stack(weights, "model", common, {
       vocabSize: config.vocab_size,
-      hasEmbedNorm: config.embedding_layernorm,
-      hasLastNorm: config.final_layernorm,
       numLayers: config.num_hidden_layers,
       numHeads: config.num_attention_heads,
       innerWidth: config.intermediate_size,
+      hasEmbedNorm: config.embedding_layernorm,
+      hasLastNorm: config.final_layernorm,
       isCausal: config.is_causal,
     });
     this.lm_head = new Linear(weights, "lm_head", config.hidden_size, config.vocab_size, config.lm_head_bias);
     weights.checkAllUsed();
   }
 
-  /** What `generate()` begins with: an empty cache, and the text. */
-  start(inputIds) {
-    return { cache: new Cache(), prompt: inputIds };
+  /** There is no encoder: decoding starts from an empty cache. */
+  encode() {
+    return new Cache();
   }
 }
 

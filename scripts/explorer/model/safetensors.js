@@ -13,15 +13,9 @@ const FLOATS = { F32: [4, (bytes) => new Float32Array(bytes)], BF16: [2, fromBfl
 export function readSafetensors(buffer) {
   const length = buffer.byteLength < 8 ? Infinity : Number(new DataView(buffer).getBigUint64(0, true));
   if (8 + length > buffer.byteLength) throw new Error("The weights are cut short, or are no safetensors file.");
-  let header;
-  try {
-    header = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 8, length)));
-  } catch {
-    throw new Error("The weights are damaged, or are no safetensors file: their header is no JSON.");
-  }
+  const { __metadata__, ...header } = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 8, length)));
   const tensors = new Map();
   for (const [name, { dtype, shape, data_offsets: offsets }] of Object.entries(header)) {
-    if (name === "__metadata__") continue;
     if (!Object.hasOwn(FLOATS, dtype)) {
       throw new Error(`The tensor "${name}" has the type ${dtype}: only float32, float16 and bfloat16 are read here.`);
     }

@@ -2,16 +2,11 @@
 /**
  * A tokenizer.json of the tokenizers library: text to ids and back.
  *
- * What hf_scratch trains (byte-level BPE, words, characters) and BERT's WordPiece are read. A file that needs more is
- * refused: its tokens would be wrong. Characters are code points, and not JavaScript's UTF-16 units.
+ * What hf_scratch trains is read: byte-level BPE, words, characters. A file that needs more is refused: its tokens
+ * would be wrong. Characters are code points, and not JavaScript's UTF-16 units.
  */
 
 const GPT2 = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
-const CHINESE = new RegExp(
-  "[\\u3400-\\u4DBF\\u4E00-\\u9FFF\\uF900-\\uFAFF\\u{20000}-\\u{2A6DF}\\u{2A700}-\\u{2B81F}\\u{2B920}-\\u{2CEAF}" +
-    "\\u{2F800}-\\u{2FA1F}]",
-  "gu",
-);
 
 /** GPT-2's alphabet: a printable character for each byte. */
 const BYTES = (() => {
@@ -29,11 +24,7 @@ function unknown(part, type) {
 function compile(pattern) {
   const word = "[\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}²³¹¼½¾]";
   const classes = { s: "\\p{White_Space}", S: "\\P{White_Space}", d: "\\p{Nd}", w: word };
-  try {
-    return new RegExp(pattern.replace(/\\(.)/gsu, (escape, letter) => classes[letter] ?? escape), "gv");
-  } catch {
-    throw unknown("pattern", pattern);
-  }
+  return new RegExp(pattern.replace(/\\(.)/gsu, (escape, letter) => classes[letter] ?? escape), "gv");
 }
 
 const escapePattern = (text) => text.replace(/[\\^$.*+?()[\]{}|\/]/gu, "\\$&");
@@ -49,20 +40,8 @@ function cut(text, pattern) {
   return [...pieces, text.slice(end)].filter((piece) => piece !== "");
 }
 
-const lowercase = (text) => Array.from(text, (char) => char.toLowerCase()).join("");
-
 // text to text
-const NORMALIZERS = {
-  Prepend: ({ prepend }) => (text) => prepend + text,
-  BertNormalizer: (options) => (text) => {
-    if (options.clean_text) {
-      text = text.replace(/[\0\uFFFD]|(?![\t\n\r])[\p{Cc}\p{Cf}\p{Co}]/gu, "").replace(/\p{White_Space}/gu, " ");
-    }
-    if (options.handle_chinese_chars) text = text.replace(CHINESE, " $& ");
-    if (options.strip_accents ?? options.lowercase) text = text.normalize("NFD").replace(/\p{Mn}/gu, "");
-    return options.lowercase ? lowercase(text) : text;
-  },
-};
+const NORMALIZERS = { Prepend: ({ prepend }) => (text) => prepend + text };
 
 // pieces of text to pieces
 const PRE_TOKENIZERS = {
@@ -87,8 +66,6 @@ const PRE_TOKENIZERS = {
     const compiled = compile(pattern.Regex ?? escapePattern(pattern.String));
     return (pieces) => pieces.flatMap((piece) => cut(piece, compiled));
   },
-  BertPreTokenizer: () => (pieces) =>
-    pieces.flatMap((piece) => piece.split(/\p{White_Space}/u)).flatMap((word) => cut(word, /[\p{P}!-\/:-@[-`{-~]/gu)),
 };
 
 // tokens to pieces of text
@@ -109,15 +86,6 @@ const DECODERS = {
   },
   Metaspace: ({ replacement, prepend_scheme: scheme }) => (tokens) =>
     tokens.map((token, i) => token.replaceAll(replacement, i === 0 && scheme !== "never" ? "" : " ")),
-  WordPiece: ({ prefix, cleanup }) => {
-    const marks = [" .", " ?", " !", " ,", " ' ", " n't", " 'm", " do not", " 's", " 've", " 're"];
-    const closeUp = (text, mark) => text.replaceAll(mark, mark === " do not" ? " don't" : mark.trim());
-    const space = (token) => (token.startsWith(prefix) ? token.slice(prefix.length) : ` ${token}`);
-    return (tokens) =>
-      tokens
-        .map((token, i) => (i === 0 ? token : space(token)))
-        .map((text) => (cleanup ? marks.reduce(closeUp, text) : text));
-  },
 };
 
 // a piece of text to ids
@@ -141,17 +109,6 @@ const MODELS = {
     };
   },
   WordLevel: ({ vocab, unk_token: unknownToken }) => (piece) => [vocab.get(piece) ?? vocab.get(unknownToken)],
-  WordPiece: ({ vocab, unk_token: unknownToken, continuing_subword_prefix: prefix, ...options }) => (piece) => {
-    const chars = Array.from(piece);
-    const ids = [];
-    for (let start = 0, end = chars.length; start < chars.length; [start, end] = [end, chars.length]) {
-      const token = () => (start > 0 ? prefix : "") + chars.slice(start, end).join("");
-      while (end > start && !vocab.has(token())) end--;
-      if (end === start || chars.length > options.max_input_chars_per_word) return [vocab.get(unknownToken)];
-      ids.push(vocab.get(token()));
-    }
-    return ids;
-  },
 };
 
 // ids to the ids that the model reads
@@ -194,11 +151,11 @@ export class Tokenizer {
   }
 
   /** Text to ids. Added tokens are split off first; each piece between them is normalized, and split again. */
-  encode(text, addSpecialTokens = true) {
+  encode(text) {
     const [given, normalized] = this.added;
     const toIds = (piece) => this.preTokenize([piece]).flatMap(this.toIds);
-    const ids = given(text, (piece) => normalized(this.normalize(piece), toIds)).filter((id) => id !== undefined);
-    return addSpecialTokens ? this.postProcess(ids) : ids;
+    const ids = given(text, (piece) => normalized(this.normalize(piece), toIds));
+    return this.postProcess(ids.filter((id) => id !== undefined));
   }
 
   /** ids to text. */

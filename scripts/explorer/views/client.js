@@ -1,6 +1,8 @@
 // Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 /** The page's side of worker.js: requests as promises, and models with the texts of their tokens. */
 
+import { endsOf } from "../model/generate.js";
+
 const worker = new Worker(new URL("../worker.js", import.meta.url), { type: "module" });
 const waiting = new Map();
 let lastId = 0;
@@ -41,8 +43,9 @@ export class Model {
     Object.assign(this, description); // config, is_translator, generation_config, num_parameters, vocabulary, ...
   }
 
-  static async load(name, source) {
-    return new Model(name, await ask({ type: "load", model: name, source }));
+  /** @param {(share: number) => void} onProgress told which share of the weights has been read, from 0 to 1. */
+  static async load(name, source, onProgress) {
+    return new Model(name, await ask({ type: "load", model: name, source }, ({ progress }) => onProgress(progress)));
   }
 
   /** The text of a token that the model writes. */
@@ -56,7 +59,7 @@ export class Model {
   }
 
   get ends() {
-    return new Set([this.generation_config.eos_token_id ?? []].flat());
+    return endsOf(this.generation_config);
   }
 
   search(text, { prefix = [], options = {} }, onStep) {

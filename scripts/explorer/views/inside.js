@@ -169,7 +169,7 @@ export class InsideView {
     try {
       const found = await model.lens(stack, states);
       if (!found || this.wayKey !== key || this.wayTrace !== trace || model !== this.model) return;
-      const lenses = found.map((alternatives) => alternatives.map((each) => ({ ...each, text: model.read(each.token), shaped: undefined })));
+      const lenses = found.map((alternatives) => alternatives.map((each) => ({ ...each, text: model.read(each.token) })));
       this.lensAt = (block) => lenses[places.findIndex((place) => isSame(place.block, toPlace(block, record)))] ?? null;
       this.wayPlaces = places;
       list.replaceChildren(

@@ -13,6 +13,7 @@ const TERMS = {
   "beam search": "Taking the likeliest word each time may end badly. So several beginnings, the beams, are continued side by side, and the best whole sentence wins.",
   temperature: "The scores are divided by it before they become probabilities. Below 1, likely tokens become likelier; above 1, all become more alike; at 0, only the likeliest can come.",
   "top-k": "Only the k likeliest tokens can come. Off: all of them.",
+  "repetition penalty": "Before anything else, the positive scores of tokens that are in the text already are divided by it, and their negative scores multiplied. Above 1 they come again less often.",
   "top-p": "Only the fewest tokens that together reach the probability p can come. So there are few where the model is sure, and many where it is not.",
   logit: "The score that the model gives a token before softmax. Only differences count: 1 more makes a token 2.7 times as likely.",
   softmax: "e to the power of each score, divided by the sum of all: positive numbers that sum to 1. The largest score gets the largest share.",

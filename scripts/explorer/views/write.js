@@ -1,7 +1,7 @@
 // Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 /** Write: a text that grows token by token, the distribution of the next token, and what the sliders do to it. */
 
-import { makeRandom, shapeProbabilities } from "../model/generate.js";
+import { draw, makeRandom, processScores, shapeProbabilities, topIndices } from "../model/generate.js";
 import { byId, debounce, el, makeBars, percent, plain, redraw, rove, tint } from "./dom.js";
 
 const PACE = 70; // milliseconds a token
@@ -58,8 +58,11 @@ export class WriteView {
     if (!isNew && text === undefined) return;
     this.model = model;
     this.seed = Number(options.seed) || this.seed;
-    for (const id of SLIDERS) if (options[id] !== undefined && options[id] !== "") byId(id).value = options[id];
+    const { temperature, top_k, top_p } = model.generation_config;
+    const wanted = { ...(isNew && { temperature, top_k, top_p }), ...options };
+    for (const id of SLIDERS) if (wanted[id] !== undefined && wanted[id] !== "") byId(id).value = wanted[id];
     this.updateLabels();
+    this.describePenalty();
     byId("beginning").value = text ?? (this.text || EXAMPLES[0]);
     return this.restart();
   }
@@ -123,10 +126,9 @@ export class WriteView {
     await this.pending;
     if (!this.logits || this.hasEnded) return this.pause();
     this.selected = null;
-    const shaped = this.shape(this.logits);
     // the same dice at the same place, whichever way led there
-    const random = makeRandom(this.seed * 7919 + this.written.length)();
-    await this.append(draw(shaped, random));
+    const random = makeRandom(this.seed * 7919 + this.written.length);
+    await this.append(draw(this.shape(this.written.length, this.logits), random));
     this.page.report("token");
   }
 
@@ -149,7 +151,7 @@ export class WriteView {
       return this.draw();
     }
     const { written } = this;
-    const ids = [...this.given, ...written.map((each) => each.token)];
+    const ids = this.idsBefore(written.length);
     try {
       const next = await model.peek({ input_ids: ids });
       // meanwhile the user may have gone elsewhere
@@ -196,10 +198,27 @@ export class WriteView {
     this.page.report("alternatives");
   }
 
-  shape(logits) {
-    const { options } = this;
-    // at temperature 0 only the likeliest token can come
-    return options.temperature === 0 ? shapeProbabilities(logits, { top_k: 1 }) : shapeProbabilities(logits, options);
+  /** The ids that stand before the written token at an index. */
+  idsBefore(index) {
+    return [...this.given, ...this.written.slice(0, index).map((each) => each.token)];
+  }
+
+  /** The probabilities that a token is drawn from, at an index of the written tokens. */
+  shape(index, logits) {
+    return shapeProbabilities(processScores(logits, this.idsBefore(index), this.model.generation_config), this.options);
+  }
+
+  /** What the folder's generation_config.json does to repeated tokens. */
+  describePenalty() {
+    const { repetition_penalty: penalty = 1, no_repeat_ngram_size: size = 0 } = this.model.generation_config;
+    const note = byId("penalty-note");
+    note.hidden = penalty === 1 && size === 0;
+    const isLess = penalty > 1 ? "less" : "more";
+    note.replaceChildren(
+      ...(penalty === 1 ? [] : [el("button.term", { type: "button", "data-term": "repetition penalty", text: "repetition penalty" }), ` ${penalty}: tokens that are in the text already become ${isLess} likely. `]),
+      size === 0 ? "" : `No ${size} tokens come in the same order again. `,
+      "The model’s generation_config.json says so.",
+    );
   }
 
   draw() {
@@ -246,7 +265,8 @@ export class WriteView {
   }
 
   drawBars() {
-    const place = this.selected === null ? { logits: this.logits } : this.written[this.selected];
+    const index = this.selected ?? this.written.length;
+    const place = { logits: this.logits, ...this.written[index], index };
     const box = byId("next-bars");
     if (!place.logits) {
       this.bars = null;
@@ -256,7 +276,7 @@ export class WriteView {
       return;
     }
     const probabilities = shapeProbabilities(place.logits);
-    const alternatives = best(probabilities, 10).map((token) => ({ token, probability: probabilities[token], text: this.model.read(token) }));
+    const alternatives = topIndices(probabilities, 10).map((token) => ({ token, probability: probabilities[token], text: this.model.read(token) }));
     this.bars = makeBars(alternatives, {
       chosen: place.token ?? null,
       onChoose: ({ token }) => this.choose(token),
@@ -274,7 +294,7 @@ export class WriteView {
     this.updateLabels();
     this.page.changed({ text: this.text, seed: this.seed, ...this.options });
     if (!this.bars) return;
-    const shaped = this.shape(this.place.logits);
+    const shaped = this.shape(this.place.index, this.place.logits);
     this.bars.update(({ token }) => shaped[token]);
     const possible = shaped.reduce((count, probability) => count + (probability > 0), 0);
     byId("shape-note").textContent =
@@ -289,25 +309,4 @@ export class WriteView {
       byId(id).setAttribute("aria-valuetext", texts[id]);
     }
   }
-}
-
-/** The tokens with the largest probabilities, largest first. */
-function best(probabilities, count) {
-  const found = [];
-  for (let token = 0; token < probabilities.length; token++) {
-    if (found.length === count && probabilities[token] <= probabilities[found[count - 1]]) continue;
-    const place = found.findIndex((other) => probabilities[other] < probabilities[token]);
-    found.splice(place < 0 ? found.length : place, 0, token);
-    if (found.length > count) found.pop();
-  }
-  return found;
-}
-
-/** The token at which the sum of the probabilities passes a number from 0 to 1. */
-function draw(probabilities, number) {
-  let last = 0;
-  for (let token = 0, sum = 0; token < probabilities.length && sum <= number; token++) {
-    if (probabilities[token] > 0) [last, sum] = [token, sum + probabilities[token]];
-  }
-  return last;
 }
