@@ -3,7 +3,7 @@
 
 import { decimal, el, makeChoice, numbered, percent, plain, svg } from "./dom.js";
 
-const [COLUMN, ROW, WIDTH, HEIGHT, MARGIN, FIRST] = [152, 30, 120, 22, 12, 96]; // pixels
+const [COLUMN, ROW, WIDTH, HEIGHT, MARGIN, FIRST] = [160, 30, 130, 22, 12, 96]; // pixels
 const PACE = 700; // milliseconds a step
 
 export class BeamTree {

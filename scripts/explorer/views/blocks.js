@@ -171,13 +171,18 @@ function showAttention({ record, block, tokens, keys, position, head, model, str
   const isCross = block.part === "cross_attn";
   const names = isCross ? keys : tokens;
   const [numHeads, , numKeys] = record.weights.shape;
-  const headDim = record.query.shape[2];
+  const [headDim, vHeadDim, width] = [record.query.shape[2], record.value.shape[2], record.input.shape[1]];
   const weights = sliceOf(record.weights, head);
   const row = [...rowOf(weights, position)];
   const best = row.map((weight, i) => [weight, i]).sort((a, b) => b[0] - a[0]).slice(0, 3).filter(([weight]) => weight > 0);
   const shares = best.map(([weight, i]) => `“${plain(names[i]).trim()}” ${percent(weight)}`).join(", ");
   const ofQueries = (matrix, caption) => heatMap(matrix, { caption, rows: tokens, selected: position, onRow });
   const ofKeys = (matrix, caption) => heatMap(matrix, { caption, rows: names, selected: isCross ? null : position, onRow: isCross ? () => {} : onRow });
+  const scores = sliceOf(record.scores, head);
+  const scoresOfRow = rowOf(scores, position);
+  const bestKey = topOf(scoresOfRow, 1)[0];
+  const score = scoresOfRow[bestKey];
+  const fit = `“${plain(tokens[position]).trim()}” and “${plain(names[bestKey]).trim()}” fit best: ${decimal(score * Math.sqrt(headDim))} / √${headDim} = ${decimal(score)}. `;
   const square = (matrix, caption, power) => heatMap(matrix, { caption, rows: tokens, columns: names, selected: position, onRow, power });
   const isMasked = !isCross && block.stack === "decoder";
   const step = (text, ...figures) => el("section.step", {}, el("p", {}, ...[text].flat()), ...figures);
@@ -190,10 +195,10 @@ function showAttention({ record, block, tokens, keys, position, head, model, str
       : ["Each token asks a question, the query, and each token offers a key. Where they fit, its value is taken. ", numHeads > 1 ? el("span", {}, `${numHeads} `, term("head", "heads"), " ask at once.") : ""],
     figures: [
       makeChoice("head", numbered(numHeads), head, onHead).element,
-      step(`1. Three products of the vectors and learned weights: queries, keys and values of ${headDim} numbers.`, ofQueries(headOf(record.query, head), "Q"), ofKeys(headOf(record.key, head), "K"), ofKeys(headOf(record.value, head), "V")),
+      step(`1. Each vector of ${width} numbers, times three learned matrices: a query and a key of ${headDim} numbers, a value of ${vHeadDim}.${isCross ? " Keys and values come from the source." : ""}`, ofQueries(headOf(record.query, head), "Q"), ofKeys(headOf(record.key, head), "K"), ofKeys(headOf(record.value, head), "V")),
       step(
-        [`2. Each query times each key, divided by √${headDim}. `, ...(isMasked ? ["Grey: ", term("mask", "masked"), ", because a token must not see those after it."] : [])],
-        square(sliceOf(record.scores, head), isMasked ? "Q Kᵀ / √dₖ, masked" : "Q Kᵀ / √dₖ"),
+        [`2. Each query times each key, divided by √${headDim}. ${fit}`, ...(isMasked ? ["Grey: ", term("mask", "masked"), ", because a token must not see those after it."] : [])],
+        square(scores, isMasked ? "Q Kᵀ / √dₖ, masked" : "Q Kᵀ / √dₖ"),
       ),
       step(["3. ", term("softmax"), ` makes weights of them: each row sums to 1. “${plain(tokens[position]).trim()}” looks at ${shares}${numKeys > best.length ? ", …" : "."}`], square(weights, "weights", 1)),
       step("4. The values, weighted and added: what this head found for each token.", ofQueries(headOf(record.context, head), "weights · V")),

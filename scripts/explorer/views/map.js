@@ -147,6 +147,7 @@ function drawBlock({ block, y, height }, { model, x, middle, outer, up, isSelect
     const [a, b] = [left - 7, left + 7];
     shapes.push(svg("path.wire", { d: `M${left - outer * 12},${center}L${middle + outer * 9},${center}` }));
     shapes.push(svg("circle", { cx: left, cy: center, r: 12 }));
+    shapes.push(svg("text.caption.position", { x: left + outer * 15, y: center + 4, "text-anchor": outer < 0 ? "end" : "start", text: "position" }));
     shapes.push(svg("path.wave", { d: `M${a},${center}C${a + 4},${center - 11} ${left - 3},${center - 8} ${left},${center}S${b - 4},${center + 11} ${b},${center}` }));
   } else if (isRound) {
     shapes.push(svg("circle", { cx: middle, cy: center, r: 9 }), svg("path.plus", { d: `M${middle - 5},${center}h10M${middle},${center - 5}v10` }));

@@ -4,7 +4,7 @@
 import { byId } from "./dom.js";
 
 const TERMS = {
-  token: "A token is a word or a piece of a word. The model reads and writes tokens; it knows a few thousand of them. A dot marks a space before it.",
+  token: "A token is a word or a piece of a word. The model reads and writes tokens; it knows a few thousand of them. A dot marks a space before it; <s> stands for the start of a text, and </s> for its end.",
   probability: "How sure the model is of a token, given all that stands before it. The probabilities of all tokens sum to 100 %.",
   nats: "The score is the mean of the logarithms of the tokens’ probabilities, in nats. 0 would be certain; −0.7 is a probability of one half for each token; −2.3 is one tenth.",
   "cross-attention": "For each word it writes, the decoder weighs all words of the source. The weights of one word sum to 100 %; a thicker line is a larger weight.",

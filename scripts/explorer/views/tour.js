@@ -59,7 +59,7 @@ const STEPS = [
   {
     view: "inside", at: ".way", see: "#inside-tokens", title: "An answer takes shape",
     text: "Each block adds a little to the token’s vector. Reading the vector half-way up shows what the model would say there: often nonsense at first, and near the top the answer.",
-    action: "Click a block of the map, then press the arrow key upwards, block by block.", done: ["up", "block"],
+    action: "Click these lines from below upwards. Or click a block of the map, and press the arrow key upwards.", done: ["up", "block"],
   },
 ];
 

@@ -110,10 +110,11 @@ export class TranslateView {
       byId("translation").textContent = best.text || "(no words)";
       const time = performance.now() - began;
       const chosen = prefix.length ? `You chose its first ${prefix.length === 1 ? "token" : `${prefix.length} tokens`}. ` : "";
+      const { length_penalty: penalty = 1 } = model.generation_config;
       byId("translation-note").replaceChildren(
         `${chosen}Score ${decimal(best.score)} `,
         el("button.term", { type: "button", "data-term": "nats", text: "nats" }),
-        ` a token, found in ${Math.max(1, Math.round(time))} ms. `,
+        `${penalty === 1 ? " a token" : `, summed and divided by length^${penalty}`}, found in ${Math.max(1, Math.round(time))} ms. `,
         prefix.length ? el("button.link", { type: "button", text: "Back to the model’s own", on: { click: () => this.use(text) } }) : "",
       );
       this.tree.show(model, found, steps, prefix);
