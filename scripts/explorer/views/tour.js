@@ -3,7 +3,7 @@
 
 import { byId, el } from "./dom.js";
 
-/** `at` is the place, and on a wide page `see` what is scrolled to; `done` names what the views report when the action was taken; `examples` are sentences to try. */
+/** `at` is the place; on a wide page `see` is scrolled to, on a narrow one `near` or else the place; `done` names what the views report when the action was taken; `examples` are sentences to try. */
 const STEPS = [
   {
     view: "translate", at: "#source", see: "header", title: "A sentence goes in",
@@ -27,7 +27,7 @@ const STEPS = [
     action: "Click a coloured word, and choose another from the bars: the rest of the sentence changes with it.", done: "chosen",
   },
   {
-    view: "translate", at: "#beam-scroll", see: "#beam-title", title: "It keeps several beginnings",
+    view: "translate", at: "#beam-scroll", see: "#beam-title", near: "#beam-controls", title: "It keeps several beginnings",
     text: "The likeliest first word is not always the start of the best sentence. So the model continues several beginnings side by side, and drops the weak ones.",
     action: "Press Play, and watch the tree grow.", done: "play",
   },
@@ -42,7 +42,7 @@ const STEPS = [
     action: "Move the temperature to 2 and then to 0, and watch the bars.", done: "bars",
   },
   {
-    view: "write", at: "#story", see: "header", title: "Where it was surprised",
+    view: "write", at: "#story", see: "header", near: "#play", title: "Where it was surprised",
     text: "Coloured tokens were unlikely, and chance chose them. One such token can turn the whole story.",
     action: "Press Write. Then click a coloured token, and choose what should have stood there.", done: ["chosen", "alternatives"],
   },
@@ -110,7 +110,8 @@ export class Tour {
     const { left, right } = target.getBoundingClientRect();
     this.box.classList.toggle("left", left + right > 1.2 * document.documentElement.clientWidth);
     const isCalm = matchMedia("(prefers-reduced-motion: reduce)").matches;
-    const seen = matchMedia("(min-width: 900px)").matches ? document.querySelector(step.see) : target;
+    const isWide = matchMedia("(min-width: 900px)").matches;
+    const seen = document.querySelector(isWide ? step.see : (step.near ?? step.at));
     seen.scrollIntoView({ block: "start", behavior: isCalm ? "auto" : "smooth" });
     this.box.querySelector(".primary").focus({ preventScroll: true });
   }
