@@ -162,7 +162,7 @@ export class InsideView {
     record.layers.forEach((layer, i) => {
       for (const [part, { hidden_states }] of Object.entries(layer)) places.push({ block: { stack, kind: "add", layer: i, part }, name: `${i + 1} · ${PARTS[part]}`, states: hidden_states });
     });
-    places.at(-1).name += ": its answer"; // nothing but the head comes after it
+    if (stack === "decoder") places.at(-1).name += ": its answer"; // nothing but the head comes after it
     const width = places[0].states.shape[1];
     const states = new Float32Array(places.length * width);
     places.forEach((place, i) => states.set(rowOf(place.states, position), i * width));

@@ -34,10 +34,10 @@ const STEPS = [
   {
     view: "write", at: "#next-bars", see: "header", title: "A model that only writes",
     text: "This one has no source: it is a decoder alone, as in GPT, and it continues a text. The bars are its probabilities for the token to come.",
-    action: "Press “One token” a few times, or click a bar to choose by hand.", done: ["token", "chosen"],
+    action: "Click a bar to choose a token by hand, or press “One token” a few times.", done: ["token", "chosen"],
   },
   {
-    view: "write", at: ".sliders", see: "header", title: "How daring may it be?",
+    view: "write", at: ".sliders", see: "header", near: "#next-title", title: "How daring may it be?",
     text: "The temperature makes likely tokens likelier, or all of them more alike. Top-k and top-p forbid the unlikely ones.",
     action: "Move the temperature to 2 and then to 0, and watch the bars.", done: "bars",
   },
