@@ -498,10 +498,10 @@ def test_a_wrong_folder_gets_one_sentence(run_node, own_folder):
     ]
     changes = {
         "config.json": [None, "{", "[]", *(json.dumps(config | field) for field in fields)],
-        "tokenizer.json": [None, json.dumps(tokenizer | {"normalizer": {"type": "Precompiled"}})],
+        "tokenizer.json": [None, "{}", json.dumps(tokenizer | {"normalizer": {"type": "Precompiled"}})],
         "target_tokenizer.json": [None],
         "model.safetensors.index.json": [None],
-        shard: [None, "cut", "x" * 200],
+        shard: [None, "cut", "x" * 200, "\x04" + "\0" * 7 + "null"],
     }
     cases = [
         {"kind": "load", "folder": str(own_folder), "changes": {name: text}}

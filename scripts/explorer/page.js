@@ -124,7 +124,7 @@ class Page {
     if (!entry.loading) {
       this.loadingEntry = entry;
       byId("loading").textContent = `Loading ${entry.name} …`;
-      this.showProgress(0);
+      this.showProgress(null);
       entry.loading = Model.load(entry.name, entry.source, (share) => entry === this.loadingEntry && this.showProgress(share));
     }
     try {
@@ -142,13 +142,13 @@ class Page {
     }
   }
 
-  /** How much of a model's weights has been read, from 0 to 1: as a bar, and as a number. */
+  /** How much of a model's weights has been read, from 0 to 1, as a bar and as a number; null: it is not known yet. */
   showProgress(share) {
-    const percent = Math.round(100 * share);
+    const percent = share === null ? null : Math.round(100 * share);
     byId("loaded").hidden = false;
     byId("loaded").ariaValueNow = percent;
-    byId("loaded").style.setProperty("width", `${percent}%`);
-    byId("percent").textContent = `${percent} %`;
+    byId("loaded").style.setProperty("width", `${percent ?? 0}%`);
+    byId("percent").textContent = percent === null ? "" : `${percent} %`;
   }
 
   describe(model) {
