@@ -97,16 +97,18 @@ function parseConfig(bytes) {
 export async function loadModel(source, onProgress = () => {}) {
   const config = await readFile(source, "config.json", parseConfig);
   if (!config) throw new Error("This folder holds no model: there is no config.json in it.");
-  const tokenizer = await readTokenizer(source, "tokenizer.json");
-  const tokenizerConfig = await readFile(source, "tokenizer_config.json", parseJson);
+  const [tokenizer, tokenizerConfig, saved, tensors] = await Promise.all([
+    readTokenizer(source, "tokenizer.json"),
+    readFile(source, "tokenizer_config.json", parseJson),
+    readFile(source, "generation_config.json", parseJson),
+    readWeights(source, onProgress),
+  ]);
   const hasTwo = tokenizerConfig?.tokenizer_class === "SourceTargetTokenizer"; // of a vocabulary each
   const targetTokenizer = hasTwo ? await readTokenizer(source, "target_tokenizer.json") : tokenizer;
-  const tensors = await readWeights(source, onProgress);
   const model = new MODELS[config.model_type](config, tensors);
   if (tokenizer.size > config.vocab_size || targetTokenizer.size > model.decoder.vocabSize) {
     throw new Error("The tokenizer has more tokens than the model.");
   }
-  const saved = await readFile(source, "generation_config.json", parseJson);
   const options = Object.entries({ eos_token_id: config.eos_token_id, ...saved });
   const generation_config = Object.fromEntries(options.filter(([, value]) => value !== null));
   const ignored = NOT_APPLIED.filter((name) => ![undefined, 0, 1].includes(generation_config[name]));
