@@ -27,7 +27,8 @@ from .machines import on_main_process
 
 logger = logging.getLogger(__name__)
 
-# training arguments in which runs differ that go on alike, and those that Trainer or the rows per update compare
+# training arguments that are not compared here: those in which runs differ that go on alike, those whose product is
+# `rows_per_update`, and those that Trainer compares by itself (`logging_steps`, `eval_steps`, `save_steps`)
 UNCOMPARED_ARGUMENTS = {
     "output_dir", "run_name", "logging_dir", "resume_from_checkpoint", "ignore_data_skip", "save_total_limit",
     "per_device_train_batch_size", "gradient_accumulation_steps", "disable_tqdm", "logging_steps", "eval_steps",
@@ -154,7 +155,9 @@ class CheckpointKeeper(TrainerCallback):
     def check_same_run(self, checkpoint: str | Path) -> None:
         """Compare this run with the one that the checkpoint comes from, by the checkpoint's manifest.
 
-        Other training arguments, which the user may want, are named in a warning.
+        Other training arguments, which the user may want, are named in a warning. What neither a training argument nor
+        `own_arguments` holds is not compared: the collator's options, the attention function, the number of threads,
+        the versions of libraries. See "If a resumed run ends otherwise" in scripts/README.md.
 
         Raises:
             UserError: the model's config, the training data, the batches, or the optimiser differ. With
