@@ -17,10 +17,11 @@ from hf_scratch.data.masking import split_texts
 from hf_scratch.data.pairs import PairsWithBPEDropout, count_cut, take_pairs, tokenize_pairs
 from hf_scratch.data.sampling import EmptyPartCollator, RowBatchSampler, SeededSampler, TokenBudgetBatchSampler
 from hf_scratch.data.splits import load_splits
+from hf_scratch.data.streaming import load_stream
 from hf_scratch.data.texts import PackedTextsCollator, pack_texts, take_texts
 from hf_scratch.evaluation.language_modeling import evaluate_language_model
 from hf_scratch.tokenization import train_tokenizer
-from hf_scratch.training.script_arguments import ModelArguments
+from hf_scratch.training.script_arguments import LanguageModelArguments, ModelArguments
 from hf_scratch.training.starting_point import make_model
 
 ROWS = [{"en": "a cat", "de": "eine Katze"}, {"en": "a dog", "de": "ein Hund"}]
@@ -97,6 +98,17 @@ def test_both_forms_of_pairs(tmp_path, rows):
 def test_a_wrong_source_is_named(kwargs, message):
     with pytest.raises(ValueError, match=message):
         load_splits(**kwargs)
+
+
+@pytest.mark.parametrize("name", ["json", "text"])
+def test_a_folder_with_the_name_of_a_loader_is_read(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for folder, text in ((name, "mine"), ("other", "not mine")):
+        (tmp_path / folder).mkdir()
+        write(tmp_path / folder / "train.jsonl", [{"text": text}])
+    assert load_splits(name)["train"].to_list() == [{"text": "mine"}]
+    stream, _ = load_stream(LanguageModelArguments(dataset_name=name, streaming=True))
+    assert list(stream) == [{"text": "mine"}]
 
 
 def test_a_folder_that_datasets_takes_for_a_pattern_is_refused(tmp_path, monkeypatch):

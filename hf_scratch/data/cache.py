@@ -3,6 +3,7 @@
 
 import hashlib
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -59,13 +60,19 @@ def describe_source(args, cache_dir: str | None = None) -> dict[str, Any]:
     name, config_name = args.dataset_name, args.dataset_config_name
     files = [Path(source[file]).expanduser() for file in FILES if source[file] is not None]
     if name and not name.startswith("embedded:"):
-        folder = find_folder(name, "dataset_name")
+        folder = find_data_folder(name)
         if folder is None:
             source["commit"] = load_dataset_builder(name, config_name, cache_dir=cache_dir).cache_dir
         else:
             files += list_files(folder, config_name)
     source["files"] = _identify((path for path in files if path.is_file()), args.streaming)
     return source
+
+
+def find_data_folder(dataset_name: str) -> str | None:
+    """Return the path of a folder, or None for a Hub id. It is absolute: datasets has loaders named "json", "text"."""
+    folder = find_folder(dataset_name, "dataset_name")
+    return None if folder is None else os.path.abspath(folder)
 
 
 def list_files(folder: str, config_name: str | None = None) -> list[Path]:

@@ -17,8 +17,7 @@ from datasets import Dataset, DatasetDict, Value, load_dataset
 from datasets.exceptions import DatasetGenerationError
 
 from ..errors import UserError, describe
-from ..loading import find_folder
-from .cache import content_cache, list_files
+from .cache import content_cache, find_data_folder, list_files
 from .embedded import make_embedded
 
 JSON_FILES = (".json", ".jsonl")
@@ -56,7 +55,7 @@ def load_splits(
         splits = _load_files(files, cache_dir)
     elif dataset_name.startswith("embedded:"):
         splits = make_embedded(dataset_name, dataset_config_name)
-    elif (folder := find_folder(dataset_name, "dataset_name")) is not None:
+    elif (folder := find_data_folder(dataset_name)) is not None:
         splits = _load_folder(folder, dataset_config_name, cache_dir)
     else:
         splits = load_dataset(dataset_name, dataset_config_name, cache_dir=cache_dir)

@@ -18,8 +18,7 @@ from datasets import Dataset, DatasetDict, load_dataset
 from datasets.distributed import split_dataset_by_node
 
 from ..errors import UserError
-from ..loading import find_folder
-from .cache import content_cache, list_files
+from .cache import content_cache, find_data_folder, list_files
 from .columns import TEXTS_AT_ONCE, count_bytes
 from .sampling import TokenBudgetBatchSampler
 from .splits import load_splits, reading, refuse_pattern, take_first
@@ -230,7 +229,7 @@ def load_stream(args, cache_dir: str | None = None) -> tuple[datasets.IterableDa
         others = load_splits(name, config_name, **files, cache_dir=cache_dir)
         train = others.pop("train").to_iterable_dataset() if "train" in others else None
     else:
-        folder = find_folder(name, "dataset_name")
+        folder = find_data_folder(name)
         with reading(f"`dataset_name` ({name})"):
             if folder is not None:
                 refuse_pattern(folder)
