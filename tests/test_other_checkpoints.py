@@ -53,6 +53,11 @@ def test_other_options_are_named(make_trainer, caplog):  # noqa: F811
     make_trainer(max_steps=1, seed=7, learning_rate=1.0, r_drop_alpha=2.0).checkpoints.begin(checkpoint)
     for change in ("`learning_rate` 5e-05 (now 1.0)", "`seed` 42 (now 7)", "`r_drop_alpha` 0.0 (now 2.0)"):
         assert change in caplog.text
+    other = make_trainer(max_steps=1)
+    other.data_collator.pad_to_multiple_of = 8  # as `mlm_probability` of another collator
+    other.model.set_attn_implementation("eager")
+    other.checkpoints.begin(checkpoint)
+    assert "`attn_implementation` sdpa (now eager), `collator.pad_to_multiple_of` None (now 8)" in caplog.text
     make_trainer(max_steps=1, lr_scheduler_kwargs={"a": 1}).checkpoints.begin(checkpoint)
     assert "`lr_scheduler_kwargs` None (now {'a': 1})" in caplog.text
 

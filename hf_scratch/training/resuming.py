@@ -156,8 +156,8 @@ class CheckpointKeeper(TrainerCallback):
         """Compare this run with the one that the checkpoint comes from, by the checkpoint's manifest.
 
         Other training arguments, which the user may want, are named in a warning. What neither a training argument nor
-        `own_arguments` holds is not compared: the collator's options, the attention function, the number of threads,
-        the versions of libraries. See "If a resumed run ends otherwise" in scripts/README.md.
+        `own_arguments` holds is not compared, e.g. the number of threads. See "If a resumed run ends otherwise" in
+        scripts/README.md.
 
         Raises:
             UserError: the model's config, the training data, the batches, or the optimiser differ. With

@@ -121,13 +121,17 @@ class ScratchTrainerMixin(Trainer):
             self.checkpoints.end()
 
     def own_arguments(self) -> dict[str, float | str | None]:
-        """Return the arguments that stock trainers lack. Manifests keep them."""
+        """Return what else decides an update than the arguments of stock trainers. Manifests keep it."""
+        collator = getattr(self.data_collator, "__dict__", {}).items()
         teachers = [public_name(teacher.name_or_path) for teacher in self.teacher_models]
         return {
             "r_drop_alpha": self.r_drop_alpha,
             "distillation_alpha": self.distillation_alpha,
             "teacher_models": " ".join(teachers) or None,
             "ema_decay": None if self.moving_average is None else self.moving_average.decay,
+            "attn_implementation": getattr(self.model.config, "_attn_implementation", None),
+            # transformers' collators have a `seed` too
+            **{f"collator.{k}": v for k, v in collator if isinstance(v, bool | int | float | str | None)},
         }
 
     def batch_facts(self) -> dict[str, int | str | None]:
