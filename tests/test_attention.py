@@ -1,47 +1,58 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 """Each attention function of transformers gives the same outputs and gradients, and no needless mask is built."""
 
+from functools import partial
+
 import pytest
 import torch
-from conftest import FAMILIES, make_gpt
+from conftest import FAMILIES, make_gpt, make_transformer
+from transformers import modeling_flash_attention_utils as flash_attention
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers.utils import is_flash_attn_2_available
 
 from hf_scratch.models import layers
 
 pytestmark = pytest.mark.gpu  # `make gpu` runs them there too
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 BACKENDS = ["sdpa", "flex_attention"]
-# (source mask, target mask) of two rows: padding on the right, on the left, on both sides
+# (source mask, target mask) of two rows: padding on the right, on the left, on both sides; one query. A GPT reads the
+# target alone
 PADDING = {
-    "none": None,
-    "right": [[1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0]],
-    "left": [[1, 1, 1, 1, 1, 1], [0, 0, 1, 1, 1, 1]],
-    "mixed": [[0, 1, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0]],
+    "none": (None, None),
+    "right": ([[1, 1, 1, 1, 1, 1, 1, 0], [1, 1, 1, 0, 0, 0, 0, 0]], [[1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0]]),
+    "left": ([[1, 1, 1, 1, 1, 1, 1, 1], [0, 0, 0, 0, 1, 1, 1, 1]], [[1, 1, 1, 1, 1, 1], [0, 0, 1, 1, 1, 1]]),
+    "mixed": ([[0, 1, 1, 1, 1, 1, 1, 1], [1, 1, 0, 0, 0, 0, 0, 0]], [[0, 1, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0]]),
+    "source": ([[1, 1, 1, 1, 1, 0, 0, 0], [1, 1, 0, 0, 0, 0, 0, 0]], None),
+    "one query": ([[1, 1, 1, 1, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0, 0, 0]], [[1], [1]]),
 }
+# two rows of texts; the last one begins in the middle of a text, and ends with padding
+PACKED = [[0, 1, 2, 0, 1, 2], [3, 4, 0, 1, 0, 0]]
 
 
 def make_inputs(family: str, padding: str) -> dict[str, torch.Tensor]:
     generator = torch.Generator().manual_seed(3)
-    ids = torch.randint(3, 60, (2, 6), generator=generator)
-    mask = torch.tensor(PADDING[padding]) if PADDING[padding] else None
+    source, target = (None if mask is None else torch.tensor(mask) for mask in PADDING[padding])
+    ids = torch.randint(3, 60, (2, 6) if target is None else target.shape, generator=generator)
     if family == "gpt":
-        return {"input_ids": ids, "attention_mask": mask}
-    decoder_ids = torch.randint(3, 60, (2, 6), generator=generator)
+        return {"input_ids": ids, "attention_mask": target}
+    source_ids = torch.randint(3, 60, (2, 8), generator=generator)
     return {
-        "input_ids": ids, "attention_mask": mask, "decoder_input_ids": decoder_ids, "decoder_attention_mask": mask,
+        "input_ids": source_ids, "attention_mask": source, "decoder_input_ids": ids, "decoder_attention_mask": target,
     }  # fmt: skip
 
 
 def run(model, attention: str, inputs: dict, dtype=torch.float32) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Logits at the positions that are not padding, and the gradients of their mean square in one vector.
 
-    torch's flex attention has no backward pass on the CPU: the gradients are None there.
+    torch's flex attention has no backward pass on the CPU: the gradients are None there. It is not compiled there, as
+    our code is the same for each kernel.
     """
     model = model.to(DEVICE, dtype)
     inputs = {name: value if value is None else value.to(DEVICE) for name, value in inputs.items()}
-    model.set_attn_implementation(attention)
+    model.config._attn_implementation = attention
     forward_only = attention == "flex_attention" and DEVICE == "cpu"
-    with torch.set_grad_enabled(not forward_only):
+    stance = "force_eager" if forward_only else "default"
+    with torch.set_grad_enabled(not forward_only), torch.compiler.set_stance(stance):
         logits = model(**inputs, use_cache=False).logits.float()
     mask = inputs.get("decoder_attention_mask", inputs["attention_mask"])
     logits = logits if mask is None else logits * mask[..., None]
@@ -51,16 +62,89 @@ def run(model, attention: str, inputs: dict, dtype=torch.float32) -> tuple[torch
     return logits.detach(), torch.cat([p.grad.float().flatten() for p in model.parameters()])
 
 
-@pytest.mark.parametrize("attention", BACKENDS)
-@pytest.mark.parametrize("padding", PADDING)
-def test_each_backend_gives_eagers_outputs_and_gradients(family, attention, padding):
-    inputs = make_inputs(family, padding)
-    # the encoder-decoder's logits depend on its encoder, causal and cross attention alike
-    logits, gradients = run(FAMILIES[family](), "eager", inputs)
-    other_logits, other_gradients = run(FAMILIES[family](), attention, inputs)
+def assert_equals_eager(make, attention: str, inputs: dict) -> None:
+    logits, gradients = run(make(), "eager", inputs)
+    other_logits, other_gradients = run(make(), attention, inputs)
     torch.testing.assert_close(other_logits, logits, atol=1e-4, rtol=1e-4)
     if other_gradients is not None:
         torch.testing.assert_close(other_gradients, gradients, atol=1e-4, rtol=1e-3)
+
+
+@pytest.mark.parametrize("attention", BACKENDS)
+@pytest.mark.parametrize("padding", PADDING)
+def test_each_backend_gives_eagers_outputs_and_gradients(family, attention, padding):
+    # the encoder-decoder's logits depend on its encoder, causal and cross attention alike
+    assert_equals_eager(FAMILIES[family], attention, make_inputs(family, padding))
+
+
+@pytest.mark.parametrize("is_causal", [True, False])
+@pytest.mark.parametrize("attention", BACKENDS)
+def test_each_backend_keeps_packed_texts_apart(attention, is_causal):
+    inputs = {**make_inputs("gpt", "none"), "position_ids": torch.tensor(PACKED)}
+    assert_equals_eager(partial(make_gpt, is_causal=is_causal), attention, inputs)
+
+
+def attend(query, key, value, scale: float, causal: bool) -> torch.Tensor:
+    """Attention of one text, (length, heads, head_dim). As in flash attention, the last query sees the last key."""
+    scores = torch.einsum("qhd,khd->hqk", query, key) * scale
+    if causal:
+        hidden = torch.ones_like(scores, dtype=torch.bool).triu(1 + len(key) - len(query))
+        scores = scores.masked_fill(hidden, -torch.inf)
+    return torch.einsum("hqk,khd->qhd", scores.softmax(-1), value)
+
+
+def flash(query, key, value, dropout_p=0.0, softmax_scale=None, causal=False):
+    return torch.stack([attend(*row, softmax_scale, causal) for row in zip(query, key, value, strict=True)])
+
+
+def flash_varlen(
+    query, key, value, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p=0.0, softmax_scale=None,
+    causal=False,
+):  # fmt: skip
+    queries, (keys, values) = (
+        cu_seqlens_q.diff().tolist(),
+        (x.split(cu_seqlens_k.diff().tolist()) for x in (key, value)),
+    )
+    assert max(queries) <= max_seqlen_q
+    assert max(map(len, keys)) <= max_seqlen_k
+    rows = zip(query.split(queries), keys, values, strict=True)
+    return torch.cat([attend(*row, softmax_scale, causal) for row in rows])
+
+
+@pytest.fixture
+def flash_stub(monkeypatch):
+    """transformers' code around flash attention, on a CPU: these functions in place of the package's kernels."""
+    functions = (flash, flash_varlen, None, flash_attention._pad_input, flash_attention._unpad_input)
+    options = flash_attention._lazy_define_process_function(flash_varlen)
+    monkeypatch.setattr(flash_attention, "lazy_import_flash_attention", lambda *args: (functions, (options, None)))
+
+
+@pytest.mark.parametrize("padding", PADDING)
+def test_flash_attention_reads_a_gpts_padding_as_eager_does(padding, flash_stub):
+    assert_equals_eager(make_gpt, "flash_attention_2", make_inputs("gpt", padding))
+
+
+@pytest.mark.parametrize("is_causal", [True, False])
+@pytest.mark.parametrize("rows", [2, 1])
+def test_flash_attention_keeps_packed_texts_apart(rows, is_causal, flash_stub):
+    ids = make_inputs("gpt", "none")["input_ids"][:rows]
+    inputs = {"input_ids": ids, "attention_mask": None, "position_ids": torch.tensor(PACKED)[:rows]}
+    assert_equals_eager(partial(make_gpt, is_causal=is_causal), "flash_attention_2", inputs)
+
+
+def test_flash_attention_decodes_with_a_static_cache(flash_stub):
+    model, inputs = make_gpt(), make_inputs("gpt", "left")
+    options = {"max_new_tokens": 8, "do_sample": False, "eos_token_id": None}
+    expected = model.generate(**inputs, **options)
+    model.config._attn_implementation = "flash_attention_2"
+    for cache in ("dynamic", "static"):
+        assert model.generate(**inputs, **options, cache_implementation=cache).equal(expected)
+
+
+def test_the_encoder_decoder_refuses_flash_attention():
+    """transformers cuts the padding of a cross-attention's queries by the source's mask: another result, silently."""
+    with pytest.raises(ValueError, match="does not support Flash Attention"):
+        make_transformer().set_attn_implementation("flash_attention_2")
 
 
 @pytest.mark.parametrize("attention", ["eager", *BACKENDS])
@@ -124,10 +208,10 @@ def test_a_row_of_scores_in_bfloat16_is_summed_in_float32():
     assert context.dtype == torch.bfloat16
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="flash attention needs a GPU")
-def test_flash_attention_gives_sdpas_outputs(family):
-    pytest.importorskip("flash_attn")
-    inputs = make_inputs(family, "right")
-    logits, _ = run(FAMILIES[family](), "sdpa", inputs, torch.bfloat16)
-    other, _ = run(FAMILIES[family](), "flash_attention_2", inputs, torch.bfloat16)
-    assert (other - logits).norm() < 0.03 * logits.norm()
+@pytest.mark.skipif(not is_flash_attn_2_available(), reason="flash attention needs a GPU and its package")
+def test_flash_attention_gives_sdpas_outputs():
+    padded, packed = make_inputs("gpt", "right"), {**make_inputs("gpt", "none"), "position_ids": torch.tensor(PACKED)}
+    for inputs in (padded, packed):
+        logits, _ = run(make_gpt(), "sdpa", inputs, torch.bfloat16)
+        other, _ = run(make_gpt(), "flash_attention_2", inputs, torch.bfloat16)
+        assert (other - logits).norm() < 0.03 * logits.norm()

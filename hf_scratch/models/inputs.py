@@ -1,5 +1,5 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Checks of the models' inputs; positions, shifted labels and sliced hidden states."""
+"""Checks of the models' inputs; positions, masks, shifted labels and sliced hidden states."""
 
 from typing import Any
 
@@ -7,6 +7,8 @@ import torch
 from torch import nn
 from transformers.cache_utils import Cache
 from transformers.configuration_utils import PreTrainedConfig
+from transformers.masking_utils import create_bidirectional_mask, create_causal_mask, packed_sequence_mask_function
+from transformers.modeling_utils import PreTrainedModel
 from transformers.utils import TransformersKwargs
 from transformers.utils.import_utils import is_torchdynamo_compiling, is_tracing
 
@@ -113,6 +115,83 @@ def make_position_ids(
                 f"positions from 0 to {longest - 1}."
             )
     return position_ids
+
+
+def make_mask(
+    model: PreTrainedModel,
+    hidden_states: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    is_causal: bool,
+    position_ids: torch.Tensor | None = None,
+    cache: Cache | None = None,
+    encoder_hidden_states: torch.Tensor | None = None,
+) -> Any:
+    """transformers' mask, in the form that the model's attention function reads; None where "sdpa" needs none.
+
+    torch's fastest kernels take no mask. transformers leaves out those that hide nothing, but not while compiling
+    (before torch 2.14). To look at one waits for an accelerator: in training, it is not looked at there.
+
+    Args:
+        model: its config names the attention function.
+        hidden_states: (batch, query length, width).
+        attention_mask: (batch, key length), 0 on padding; or a 4-d mask, which is used unchanged.
+        is_causal: whether later positions are hidden.
+        position_ids: (batch or 1, length), those of the caller. Texts that they pack do not see each other.
+        cache: that of the call.
+        encoder_hidden_states: (batch, key length, width), for cross-attention.
+    """
+    texts = find_texts(position_ids, attention_mask, cache, len(hidden_states))
+    if model.config._attn_implementation == "sdpa" and attention_mask is None and cache is None and texts is None:
+        return None
+    packed = None if texts is None else packed_sequence_mask_function(texts)
+    may_look = hidden_states.device.type == "cpu" or not model.training
+    if is_causal:
+        return create_causal_mask(
+            model.config,
+            hidden_states,
+            attention_mask,
+            cache=getattr(cache, "self_attention_cache", cache),
+            and_mask_function=packed,
+            allow_is_causal_skip=may_look,
+        )
+    if encoder_hidden_states is not None:
+        check_mask_length(attention_mask, encoder_hidden_states)
+    return create_bidirectional_mask(
+        model.config,
+        hidden_states,
+        attention_mask,
+        encoder_hidden_states=encoder_hidden_states,
+        and_mask_function=packed,
+        allow_is_bidirectional_skip=may_look,
+    )
+
+
+def find_texts(
+    position_ids: torch.Tensor | None, attention_mask: torch.Tensor | None, cache: Cache | None, rows: int
+) -> torch.Tensor | None:
+    """The number of the packed text of each token, (rows, length): a text begins where positions do not go on.
+
+    None: with a mask or a cache, texts are not told apart; or each row is one text. That is looked for on a CPU only:
+    on an accelerator it would wait for the device.
+    """
+    if position_ids is None or attention_mask is not None or cache is not None:
+        return None
+    position_ids = position_ids.expand(rows, -1)
+    texts = (position_ids.diff(prepend=position_ids[:, :1] - 1) != 1).cumsum(-1)
+    may_look = texts.device.type == "cpu" and not is_transformed(texts)
+    return None if may_look and not texts[:, -1].any() else texts
+
+
+def make_flash_kwargs(
+    position_ids: torch.Tensor | None, attention_mask: torch.Tensor | None, cache: Cache | None, rows: int
+) -> dict[str, Any]:
+    """transformers' `FlashAttentionKwargs` of packed texts: all rows, end to end. Arguments as in `find_texts`."""
+    texts = find_texts(position_ids, attention_mask, cache, rows)
+    if texts is None:
+        return {}
+    starts = nn.functional.pad(texts.diff(), (1, 0), value=1).flatten().nonzero().flatten()
+    bounds, longest = nn.functional.pad(starts, (0, 1), value=texts.numel()).int(), texts.shape[1]
+    return {"cu_seq_lens_q": bounds, "cu_seq_lens_k": bounds, "max_length_q": longest, "max_length_k": longest}
 
 
 def slice_logits_to_keep(hidden_states: torch.Tensor, logits_to_keep: int | torch.Tensor) -> torch.Tensor:

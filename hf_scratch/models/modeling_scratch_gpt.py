@@ -7,22 +7,25 @@ The path of a token: `embed_tokens` + `embed_positions` -> `ScratchGPTLayer` x N
 import torch
 from torch import nn
 from transformers.cache_utils import Cache, DynamicCache
-from transformers.masking_utils import (
-    create_causal_mask,
-    find_packed_sequence_indices,
-    packed_sequence_mask_function,
-)
 from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, can_return_tuple
-from transformers.utils.generic import merge_with_config_defaults
+from transformers.utils.generic import is_flash_attention_requested, merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
 from .base import ScratchPreTrainedModel
 from .configuration_scratch_gpt import ScratchGPTConfig
 from .generation import ScratchGenerationMixin
-from .inputs import check_inputs, check_kwargs, make_position_ids, shift_left, slice_logits_to_keep
+from .inputs import (
+    check_inputs,
+    check_kwargs,
+    make_flash_kwargs,
+    make_mask,
+    make_position_ids,
+    shift_left,
+    slice_logits_to_keep,
+)
 from .layers import FeedForward, MultiHeadAttention, ResidualLayer, make_position_embedding, rename_cache
 from .loss import ScratchKwargs
 from .on_cpu import apply_dropout
@@ -127,19 +130,10 @@ class ScratchGPTModel(ScratchGPTPreTrainedModel):
         check_inputs(self.config, input_ids, inputs_embeds, self.embed_tokens)
         if inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)
-        texts = None
-        if position_ids is not None and attention_mask is None and cache is None and not self.config.is_causal:
-            texts = find_packed_sequence_indices(position_ids.expand(len(inputs_embeds), -1))
         positions = make_position_ids(self.config, inputs_embeds, attention_mask, position_ids, cache)
-        causal_mask = create_causal_mask(
-            config=self.config,
-            inputs_embeds=inputs_embeds,
-            attention_mask=attention_mask,
-            cache=cache,
-            position_ids=position_ids,  # only those of the caller: to look for packed texts waits for the device
-            # with causal order, transformers separates packed texts itself, but only if there is no cache yet
-            and_mask_function=None if texts is None else packed_sequence_mask_function(texts),
-        )
+        mask = make_mask(self, inputs_embeds, attention_mask, self.config.is_causal, position_ids, cache)
+        if is_flash_attention_requested(self.config):  # transformers tells packed texts apart in one row alone
+            kwargs = make_flash_kwargs(position_ids, attention_mask, cache, len(inputs_embeds)) | kwargs
         if use_cache and cache is None:
             cache = DynamicCache(config=self.config)
 
@@ -148,7 +142,7 @@ class ScratchGPTModel(ScratchGPTPreTrainedModel):
         for layer in self.layers:
             hidden_states = layer(
                 hidden_states,
-                causal_mask,
+                mask,
                 cache=cache,
                 position_ids=positions,
                 use_cache=use_cache,

@@ -13,7 +13,6 @@ import torch
 from torch import nn
 from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
 from transformers.configuration_utils import PreTrainedConfig
-from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
 from transformers.modeling_outputs import (
     BaseModelOutput,
     BaseModelOutputWithPastAndCrossAttentions,
@@ -28,7 +27,7 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 from .base import ScratchPreTrainedModel
 from .configuration_scratch_transformer import ScratchTransformerConfig
 from .generation import ScratchGenerationMixin
-from .inputs import check_inputs, check_kwargs, check_mask_length, make_position_ids, shift_right, slice_logits_to_keep
+from .inputs import check_inputs, check_kwargs, make_mask, make_position_ids, shift_right, slice_logits_to_keep
 from .layers import FeedForward, MultiHeadAttention, ResidualLayer, make_position_embedding, rename_cache
 from .loss import ScratchKwargs
 from .on_cpu import apply_dropout
@@ -104,6 +103,8 @@ class ScratchTransformerPreTrainedModel(ScratchPreTrainedModel):
     """What transformers needs to know about the family."""
 
     config: ScratchTransformerConfig
+    # transformers' flash attention cuts padding from a cross-attention's queries by the keys' mask
+    _supports_flash_attn = False
     auto_map = {
         "AutoConfig": "configuration_scratch_transformer.ScratchTransformerConfig",
         "AutoModel": "modeling_scratch_transformer.ScratchTransformerModel",
@@ -187,7 +188,7 @@ class ScratchTransformerEncoder(ScratchTransformerStack):
         # Seq2SeqTrainer passes labels to `generate()`, which hands them to the encoder
         check_kwargs(None, kwargs, ignored=("token_type_ids", "labels"))
         hidden_states = self.embed(input_ids, inputs_embeds, attention_mask, position_ids)
-        mask = create_bidirectional_mask(self.config, hidden_states, attention_mask)
+        mask = make_mask(self, hidden_states, attention_mask, is_causal=False)
         for layer in self.layers:
             hidden_states = layer(hidden_states, mask, **kwargs)
         return BaseModelOutput(last_hidden_state=self.norm(hidden_states))
@@ -231,22 +232,14 @@ class ScratchTransformerDecoder(ScratchTransformerStack):
             cache: an `EncoderDecoderCache` with the earlier tokens and the source.
         """
         check_kwargs(cache, kwargs)
-        check_mask_length(encoder_attention_mask, encoder_hidden_states)
         if cache is not None and not isinstance(cache, EncoderDecoderCache):
             cache = EncoderDecoderCache(cache, DynamicCache(config=self.config))
         hidden_states = self.embed(input_ids, inputs_embeds, attention_mask, position_ids, cache)
-        causal_mask = create_causal_mask(
-            config=self.config,
-            inputs_embeds=hidden_states,
-            attention_mask=attention_mask,
-            cache=None if cache is None else cache.self_attention_cache,
-            position_ids=position_ids,
+        causal_mask = make_mask(
+            self, hidden_states, attention_mask, is_causal=True, position_ids=position_ids, cache=cache
         )
-        cross_mask = create_bidirectional_mask(
-            config=self.config,
-            inputs_embeds=hidden_states,
-            attention_mask=encoder_attention_mask,
-            encoder_hidden_states=encoder_hidden_states,
+        cross_mask = make_mask(
+            self, hidden_states, encoder_attention_mask, is_causal=False, encoder_hidden_states=encoder_hidden_states
         )
         if use_cache and cache is None:  # packed texts are told apart only where there is none yet
             cache = EncoderDecoderCache(DynamicCache(config=self.config), DynamicCache(config=self.config))
