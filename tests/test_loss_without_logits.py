@@ -355,20 +355,6 @@ def test_labels_that_are_shifted_already_are_not_shifted_again(smoothing):
     torch.testing.assert_close(model(**inputs, label_smoothing=smoothing).loss, expected)
 
 
-@pytest.mark.parametrize("kwargs", [{}, {"skip_logits": True, "label_smoothing": 0.1}], ids=["logits", "no logits"])
-def test_a_compiled_training_step_has_the_eager_gradients(family, labelled, kwargs):
-    torch._dynamo.reset()
-    layers = {"num_hidden_layers": 1} if family == "gpt" else {"encoder_layers": 1, "decoder_layers": 1}
-    model = FAMILIES[family](**layers, lm_head_bias=True)
-    labelled = {**labelled, **kwargs}
-    expected = loss_and_gradients(model, labelled)
-    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
-    model.zero_grad()
-    loss = compiled(**labelled).loss
-    loss.backward()
-    assert_same_step((loss.detach(), {name: p.grad for name, p in model.named_parameters()}), expected)
-
-
 def test_several_pieces_compile_into_one_graph():
     torch._dynamo.reset()
     hidden_states, head, labels = make_problem(1000, 16, 5000)

@@ -126,10 +126,10 @@ def make_mask(
     cache: Cache | None = None,
     encoder_hidden_states: torch.Tensor | None = None,
 ) -> Any:
-    """transformers' mask, in the form that the model's attention function reads; None where "sdpa" needs none.
+    """transformers' mask, in the form that the model's attention function reads; None where it needs none.
 
-    torch's fastest kernels take no mask. transformers leaves out those that hide nothing, but not while compiling
-    (before torch 2.14). To look at one waits for an accelerator: in training, it is not looked at there.
+    torch's fastest kernels take no mask, so transformers makes none from an `attention_mask` that hides nothing. To
+    look for that waits for an accelerator: in training there, a mask is always made from one.
 
     Args:
         model: its config names the attention function.
@@ -140,11 +140,9 @@ def make_mask(
         cache: that of the call.
         encoder_hidden_states: (batch, key length, width), for cross-attention.
     """
-    texts = find_texts(position_ids, attention_mask, cache, len(hidden_states))
-    if model.config._attn_implementation == "sdpa" and attention_mask is None and cache is None and texts is None:
-        return None
+    texts = find_texts(position_ids, attention_mask, cache, hidden_states.shape[0])
     packed = None if texts is None else packed_sequence_mask_function(texts)
-    may_look = hidden_states.device.type == "cpu" or not model.training
+    may_skip = attention_mask is None or hidden_states.device.type == "cpu" or not model.training
     if is_causal:
         return create_causal_mask(
             model.config,
@@ -152,7 +150,7 @@ def make_mask(
             attention_mask,
             cache=getattr(cache, "self_attention_cache", cache),
             and_mask_function=packed,
-            allow_is_causal_skip=may_look,
+            allow_is_causal_skip=may_skip,
         )
     if encoder_hidden_states is not None:
         check_mask_length(attention_mask, encoder_hidden_states)
@@ -162,7 +160,7 @@ def make_mask(
         attention_mask,
         encoder_hidden_states=encoder_hidden_states,
         and_mask_function=packed,
-        allow_is_bidirectional_skip=may_look,
+        allow_is_bidirectional_skip=may_skip,
     )
 
 

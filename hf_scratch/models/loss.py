@@ -103,6 +103,8 @@ def linear_cross_entropy(
     hidden_states, *taught = states
     teachers = [Teacher(each, head) for each, (_, head) in zip(taught, teachers, strict=True)]
     arguments = (labels, label_smoothing, num_items, r_drop_alpha, teachers, distillation_alpha)
+    if type(lm_head).__name__ == "OptimizedModule":  # accelerate compiles each module: the head's work is the loss
+        (lm_head,) = lm_head.children()
     linear: Any = lm_head
     if _is_sharded(lm_head) and not is_torchdynamo_compiling():
         # FSDP2 gathers the weights before a call of the module, and shards their gradients after its backward pass
@@ -150,13 +152,13 @@ def _compute(
 @torch.no_grad()
 def _predict(teachers: list[Teacher], rows: slice, vocab_size: int) -> torch.Tensor:
     """The mean of the teachers' probabilities, (rows, vocabulary), float32."""
-    total = torch.zeros(())
+    total = torch.zeros((), device=teachers[0].hidden_states.device)
     for states, head in teachers:
         states = states[rows].to(getattr(head, "weight", states).dtype)
         predicted = head(states).float().softmax(-1)
         if predicted.shape[-1] != vocab_size:
             raise ValueError(f"A teacher's vocabulary has {predicted.shape[-1]} tokens, and the model's {vocab_size}.")
-        total = predicted + total.to(states.device)
+        total = predicted + total
     return total / len(teachers)
 
 

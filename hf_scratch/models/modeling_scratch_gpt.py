@@ -133,7 +133,7 @@ class ScratchGPTModel(ScratchGPTPreTrainedModel):
         positions = make_position_ids(self.config, inputs_embeds, attention_mask, position_ids, cache)
         mask = make_mask(self, inputs_embeds, attention_mask, self.config.is_causal, position_ids, cache)
         if is_flash_attention_requested(self.config):  # transformers tells packed texts apart in one row alone
-            kwargs = make_flash_kwargs(position_ids, attention_mask, cache, len(inputs_embeds)) | kwargs
+            kwargs = make_flash_kwargs(position_ids, attention_mask, cache, inputs_embeds.shape[0]) | kwargs
         if use_cache and cache is None:
             cache = DynamicCache(config=self.config)
 

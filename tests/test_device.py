@@ -1,0 +1,167 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""What an accelerator would wait for, and what is compiled for it, seen on a CPU.
+
+On torch's meta device, to read a value is an error: what would wait for an accelerator shows.
+"""
+
+from contextlib import nullcontext
+
+import pytest
+import torch
+from accelerate.utils import compile_regions
+from conftest import FAMILIES
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from hf_scratch.models.loss import Teacher
+
+DROPOUT = {
+    "gpt": {"attention_dropout": 0.1, "hidden_dropout": 0.1, "embedding_dropout": 0.1},
+    "transformer": {"attention_dropout": 0.1, "dropout": 0.1, "activation_dropout": 0.1},
+}
+LOSSES = ["logits", "no logits", "smoothing", "R-Drop", "teachers", "all"]
+
+
+def make_loss_kwargs(loss: str, device: str = "cpu") -> dict:
+    torch.manual_seed(2)
+    teacher = Teacher(torch.randn(4, 8, 16, device=device), nn.Linear(16, 60, device=device))
+    kwargs = {
+        "logits": {},
+        "no logits": {"skip_logits": True, "num_items_in_batch": torch.tensor(20, device=device)},
+        "smoothing": {"label_smoothing": 0.1},
+        "R-Drop": {"r_drop_alpha": 1.0},
+        "teachers": {"teachers": [teacher], "distillation_alpha": 0.5},
+    }
+    return kwargs[loss] if loss != "all" else {name: value for each in kwargs.values() for name, value in each.items()}
+
+
+def make_batch(family: str, rows: str = "whole", device: str = "cpu") -> dict[str, torch.Tensor]:
+    """Two rows, each twice, as R-Drop needs them."""
+    generator, length = torch.Generator().manual_seed(1), 8 if family == "gpt" else 9
+    batch = {
+        "input_ids": torch.randint(3, 60, (2, length), generator=generator),
+        "labels": torch.randint(3, 60, (2, 8), generator=generator),
+    }
+    if rows == "padded":
+        batch["attention_mask"] = torch.ones(2, length, dtype=torch.long)
+        batch["attention_mask"][1, 5:] = 0
+    if rows == "packed":
+        batch["position_ids"] = torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3], [2, 3, 0, 1, 2, 0, 0, 0]])
+    return {name: value.repeat(2, 1).to(device) for name, value in batch.items()}
+
+
+class StaysOnTheDevice(TorchDispatchMode):
+    """Refuses tensors elsewhere: to copy one to an accelerator waits for it."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        output = func(*args, **(kwargs or {}))
+        devices = {leaf.device.type for leaf in tree_leaves(output) if isinstance(leaf, torch.Tensor)}
+        assert devices <= {"meta"}, f"{func} made a tensor on {devices}"
+        return output
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize(
+    ("family", "rows"),
+    [("gpt", "whole"), ("gpt", "padded"), ("gpt", "packed"), ("transformer", "whole"), ("transformer", "padded")],
+)
+def test_a_training_step_reads_no_value_and_makes_no_needless_mask(family, rows, loss, monkeypatch):
+    # torch has no autocast for this device
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda device: False)
+    monkeypatch.setattr(torch, "autocast", lambda *args, **kwargs: nullcontext())
+    sdpa, masks = nn.functional.scaled_dot_product_attention, []
+
+    def spy(*args, attn_mask, **kwargs):
+        masks.append(attn_mask)
+        return sdpa(*args, attn_mask=attn_mask, **kwargs)
+
+    monkeypatch.setattr(nn.functional, "scaled_dot_product_attention", spy)
+    model = FAMILIES[family](**DROPOUT[family]).to("meta").train()
+    optimizer = torch.optim.AdamW(model.parameters())
+    batch, kwargs = make_batch(family, rows, "meta"), make_loss_kwargs(loss, "meta")
+    with StaysOnTheDevice():
+        model(**batch, **kwargs).loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    assert masks
+    assert all(mask is None for mask in masks) == (rows == "whole")
+
+
+def step(model, batch: dict, **kwargs) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """The loss and all gradients."""
+    model.zero_grad()
+    loss = model(**batch, use_cache=False, **kwargs).loss
+    loss.backward()
+    return loss.detach(), [weight.grad for weight in model.parameters()]
+
+
+class Recorder:
+    """A backend of torch.compile that keeps the graphs, and computes as they say."""
+
+    def __init__(self):
+        torch._dynamo.reset()
+        self.graphs, self.compute = [], torch._dynamo.lookup_backend("aot_eager")
+
+    def __call__(self, graph: torch.fx.GraphModule, inputs: list):
+        self.graphs.append(graph)
+        return self.compute(graph, inputs)
+
+    def attentions(self) -> list[dict]:
+        """The keyword arguments of each attention in the graphs."""
+        nodes = [node for graph in self.graphs for node in graph.graph.nodes]
+        return [node.kwargs for node in nodes if node.target is nn.functional.scaled_dot_product_attention]
+
+
+def make_small(family: str, num_layers: int = 1, **overrides):
+    layers = {"num_hidden_layers": num_layers}
+    if family == "transformer":
+        layers = {"encoder_layers": num_layers, "decoder_layers": num_layers}
+    return FAMILIES[family](**layers, **overrides)
+
+
+@pytest.mark.parametrize(
+    ("family", "rows", "loss"),
+    [
+        ("gpt", "whole", "logits"),
+        ("gpt", "padded", "all"),
+        ("gpt", "packed", "no logits"),
+        ("transformer", "whole", "logits"),
+        ("transformer", "padded", "no logits"),
+        ("transformer", "padded", "all"),
+    ],
+)
+def test_a_compiled_step_is_one_graph_and_the_eager_step(family, rows, loss):
+    bias = {"tie_word_embeddings": False, "lm_head_bias": True} if loss == "all" else {}
+    model, batch, kwargs = make_small(family, **bias).train(), make_batch(family, rows), make_loss_kwargs(loss)
+    expected, recorder = step(model, batch, **kwargs), Recorder()
+    # `fullgraph` makes a graph break an error
+    actual = step(torch.compile(model, backend=recorder, fullgraph=True), batch, **kwargs)
+    torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-4)
+    assert len(recorder.graphs) == 1
+
+
+@pytest.mark.parametrize("is_training", [True, False])
+def test_compiled_attention_gets_no_mask_where_nothing_is_padded(family, is_training):
+    recorder, model = Recorder(), make_small(family).train(is_training)
+    torch.compile(model, backend=recorder, fullgraph=True)(**make_batch(family), use_cache=False)
+    attentions = recorder.attentions()
+    assert all(attention["attn_mask"] is None for attention in attentions)
+    # the encoder's, the decoder's own, and its attention to the encoder
+    assert [attention["is_causal"] for attention in attentions] == (
+        [True] if family == "gpt" else [False, True, False]
+    )
+
+
+@pytest.mark.parametrize("num_layers", [1, 3])
+def test_each_kind_of_layer_compiles_once(family, num_layers):
+    """accelerate's regional compilation. The head has no graph: the loss computes its logits by blocks."""
+    model, batch = make_small(family, num_layers).train(), make_batch(family)
+    expected, recorder = step(model, batch, skip_logits=True), Recorder()
+    compiled = compile_regions(model, backend=recorder, fullgraph=True)
+    torch.testing.assert_close(step(compiled, batch, skip_logits=True), expected, atol=1e-5, rtol=1e-4)
+    assert len(recorder.attentions()) == (1 if family == "gpt" else 3)
+    operations = [
+        [node.target for node in graph.graph.nodes if node.op == "call_function"] for graph in recorder.graphs
+    ]
+    assert [nn.functional.linear] not in operations
