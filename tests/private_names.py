@@ -72,10 +72,6 @@ PRIVATE_NAMES = [
         "Overridden in an encoder: by this name, Trainer decides whether label smoothing shifts the labels.",
     ),
     PrivateName(
-        MODEL, "_pp_plan",
-        "Set to say how pipeline parallelism divides the model, as each model of transformers does.",
-    ),
-    PrivateName(
         MODEL, "_resize_token_embeddings",
         "Overridden to resize the source embedding alone where the target has its own, as Marian does.",
     ),

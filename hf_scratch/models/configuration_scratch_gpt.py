@@ -65,11 +65,6 @@ class ScratchGPTConfig(ScratchConfig):
         "layers.*.feed_forward.fc1": "colwise",
         "layers.*.feed_forward.fc2": "rowwise",
     }
-    base_model_pp_plan = {
-        "embed_tokens": (["input_ids"], ["inputs_embeds"]),
-        "layers": (["hidden_states", "attention_mask"], ["hidden_states"]),
-        "norm": (["hidden_states"], ["hidden_states"]),
-    }
 
     vocab_size: int = positive_int_field(default=50257)
     hidden_size: int = positive_int_field(default=512)

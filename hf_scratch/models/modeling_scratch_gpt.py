@@ -156,8 +156,6 @@ class ScratchGPTForCausalLM(ScratchGPTPreTrainedModel, ScratchGenerationMixin):
 
     _tied_weights_keys = {"lm_head.weight": "model.embed_tokens.weight"}
     _tp_plan = {"lm_head": "colwise_gather_output"}
-    # transformers' own plans hold lists, unlike its annotation
-    _pp_plan = {"lm_head": (["hidden_states"], ["logits"])}  # ty: ignore[invalid-assignment]
     _fsdp_plan = {"lm_head": "keep_full_weight"}
 
     def __init__(self, config: ScratchGPTConfig):
