@@ -154,11 +154,16 @@ def test_text_is_streamed_as_it_is_generated(family):
     assert len(pieces) > 1  # as they are generated, not all at the end
 
 
-def test_a_static_cache_generates_the_same(endless, prompt):
-    for options in ({"num_beams": 1}, {"num_beams": 3}):
-        dynamic = endless.generate(prompt, max_new_tokens=10, do_sample=False, **options)
-        static = endless.generate(prompt, max_new_tokens=10, do_sample=False, cache_implementation="static", **options)
-        assert static.equal(dynamic)
+@pytest.mark.parametrize("num_beams", [1, 3])
+def test_a_static_cache_generates_the_same(endless, prompt, num_beams):
+    """Also of padded inputs, of which fewer lengths are compiled: sources on the right, prompts on the left."""
+    options = {"max_new_tokens": 10, "do_sample": False, "num_beams": num_beams}
+    dynamic = endless.generate(prompt, **options)
+    padding = (0, 32 - prompt.shape[1]) if endless.config.is_encoder_decoder else (4, 0)
+    padded, mask = (torch.nn.functional.pad(each, padding) for each in (prompt, torch.ones_like(prompt)))
+    for inputs in ({"input_ids": prompt}, {"input_ids": padded, "attention_mask": mask}):
+        static = endless.generate(**inputs, **options, cache_implementation="static")
+        assert static[:, -10:].equal(dynamic[:, -10:])
 
 
 def test_a_compiled_decode_step_has_one_graph_and_is_compiled_once(prompt):

@@ -157,9 +157,11 @@ def test_the_loss_without_logits_is_the_loss_with_them(family, loss_kwargs):
 
 
 @needs_gpu
+@pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("skip_logits", [False, True])
-def test_a_training_step_never_waits_for_the_gpu(family, skip_logits):
+def test_a_training_step_never_waits_for_the_gpu(family, skip_logits, padded):
     model, batch = make(family, **DROPOUT[family], attn_implementation="sdpa").train(), make_batch()
+    batch = with_padding(batch) if padded else batch
     step(model, batch, skip_logits=skip_logits)  # the first call chooses kernels
     torch.cuda.set_sync_debug_mode("error")
     try:

@@ -182,13 +182,14 @@ def find_texts(
 
 def make_flash_kwargs(
     position_ids: torch.Tensor | None, attention_mask: torch.Tensor | None, cache: Cache | None, rows: int
-) -> dict[str, Any]:
-    """transformers' `FlashAttentionKwargs` of packed texts: all rows, end to end. Arguments as in `find_texts`."""
+) -> TransformersKwargs:
+    """Where packed texts begin, as flash attention reads it: all rows, end to end. Arguments as in `find_texts`."""
     texts = find_texts(position_ids, attention_mask, cache, rows)
     if texts is None:
         return {}
     starts = nn.functional.pad(texts.diff(), (1, 0), value=1).flatten().nonzero().flatten()
-    bounds, longest = nn.functional.pad(starts, (0, 1), value=texts.numel()).int(), texts.shape[1]
+    bounds: Any = nn.functional.pad(starts, (0, 1), value=texts.numel()).int()
+    longest = texts.shape[1]
     return {"cu_seq_lens_q": bounds, "cu_seq_lens_k": bounds, "max_length_q": longest, "max_length_k": longest}
 
 

@@ -132,8 +132,9 @@ class ScratchGPTModel(ScratchGPTPreTrainedModel):
             inputs_embeds = self.embed_tokens(input_ids)
         positions = make_position_ids(self.config, inputs_embeds, attention_mask, position_ids, cache)
         mask = make_mask(self, inputs_embeds, attention_mask, self.config.is_causal, position_ids, cache)
-        if is_flash_attention_requested(self.config):  # transformers tells packed texts apart in one row alone
-            kwargs = make_flash_kwargs(position_ids, attention_mask, cache, inputs_embeds.shape[0]) | kwargs
+        if is_flash_attention_requested(self.config) and "cu_seq_lens_q" not in kwargs:
+            # transformers finds packed texts in one row alone
+            kwargs.update(make_flash_kwargs(position_ids, attention_mask, cache, inputs_embeds.shape[0]))
         if use_cache and cache is None:
             cache = DynamicCache(config=self.config)
 
