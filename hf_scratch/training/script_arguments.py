@@ -63,7 +63,9 @@ class ModelArguments:
     tokenizer_sample_mb: float = option(
         100.0, "A new tokenizer is trained on texts of this many megabytes at most, evenly spaced."
     )
-    attn_implementation: str | None = option(None, "eager, sdpa, flex_attention or, of a GPT, flash_attention_2. Default: sdpa.")
+    attn_implementation: str | None = option(
+        None, "eager, sdpa, flex_attention or, of a GPT, flash_attention_2. Default: sdpa."
+    )
     cache_dir: str | None = option(None, "Folder for downloads.")
 
 
