@@ -229,7 +229,8 @@ def test_each_recipe_is_a_model_that_can_be_built():
             if translation
             else (LanguageModelArguments, TrainingArguments)
         )
-        (model_args, _, args), name = parse_arguments(ModelArguments, data, training, args=[str(recipe)])
+        words = [str(recipe), "--use_cpu", "true"]
+        (model_args, _, args), name = parse_arguments(ModelArguments, data, training, args=words)
         config_class = ScratchTransformerConfig if translation else ScratchGPTConfig
         if name == "stock_gpt2":
             config_class = GPT2Config

@@ -60,8 +60,11 @@ class TokenCount(TrainerCallback):
     def add(self, batches: Iterable[dict[str, Any]], pad_token_id: int | None) -> None:
         """Count the tokens of batches that are about to be used."""
         for batch in batches:
-            mask = batch.get("attention_mask")
-            self.tokens += (batch["input_ids"] != pad_token_id).sum() if mask is None else mask.sum()
+            is_token = batch.get("attention_mask")
+            if is_token is None and "input_ids" in batch:
+                is_token = batch["input_ids"] != (-1 if pad_token_id is None else pad_token_id)
+            if is_token is not None:
+                self.tokens += is_token.sum()
 
     def on_step_end(self, args, state, control, **kwargs):
         """Write the count into the state, if an entry or a checkpoint is due."""
