@@ -61,6 +61,7 @@ def main():
             data = TextPreparation(model_args, data_args, checkpoint)
             data.run(partial(check_validation_data, args))
             tokenizer = data.tokenizer
+            args.include_num_input_tokens_seen = "non_padding"  # our own trainers count by themselves
             callbacks = [TrainingTime(), *stopping_callbacks(data_args, args)]
             row_length = data_args.block_size if data_args.packing else None
             model = make_model(

@@ -212,7 +212,9 @@ def test_a_stock_gpt2_is_trained_and_scored_as_ours_are(tmp_path):
     model = AutoModelForCausalLM.from_pretrained(out)
     assert type(model).__name__ == "GPT2LMHeadModel"
     record = json.loads((out / "run.json").read_text(encoding="utf-8"))
-    expected = evaluate_language_model(model, AutoTokenizer.from_pretrained(out), texts)
+    tokenizer = AutoTokenizer.from_pretrained(out)
+    assert record["input_tokens"] >= 2 * sum(map(len, tokenizer(texts)["input_ids"]))  # of two epochs
+    expected = evaluate_language_model(model, tokenizer, texts)
     assert record["metrics"]["validation"]["bits_per_byte"] == pytest.approx(expected["bits_per_byte"], rel=1e-5)
     done = run("train_stock_gpt2.py", recipe, "--dataset_name", data, "--output_dir", tmp_path / "none", check=False)
     assert "`tokenizer_name` must be given" in done.stderr
