@@ -17,7 +17,7 @@ from hf_scratch.data.columns import read_numbers
 from hf_scratch.data.pairs import PairsWithBPEDropout, check_lengths, count_cut, count_tokens
 from hf_scratch.data.splits import describe_split
 from hf_scratch.errors import command, preparation
-from hf_scratch.evaluation.metrics import load_rouge_scorer, score_summaries, score_translations
+from hf_scratch.evaluation.metrics import compute_bleu, load_rouge_scorer, score_summaries
 from hf_scratch.evaluation.translation import evaluate_translation, write_lines
 from hf_scratch.reporting.batches import format_training_batch
 from hf_scratch.reporting.cards import NUM_EXAMPLES, write_translation_card
@@ -43,7 +43,7 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
         The trainer, the pairs of each split, and for each split a phrase that says what was cut of it.
     """
     is_summary = data_args.task == "summarization"
-    metric, score = ("rougeL", score_summaries) if is_summary else ("bleu", score_translations)
+    metric = "rougeL" if is_summary else "bleu"
     if is_summary:
         load_rouge_scorer()  # before the work: its package may be missing
     metrics = (metric, "exact_match") if args.predict_with_generate and not args.prediction_loss_only else ()
@@ -99,7 +99,11 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
         hypotheses = tokenizer.batch_decode(ids, skip_special_tokens=True)
         references = list(pairs["validation"]["target"])
         matches = [hypothesis == reference for hypothesis, reference in zip(hypotheses, references, strict=True)]
-        return {metric: score(hypotheses, references)[metric], "exact_match": float(np.mean(matches))}
+        if is_summary:
+            score = score_summaries(hypotheses, references)[metric]
+        else:
+            score = compute_bleu(hypotheses, references)[0].score
+        return {metric: score, "exact_match": float(np.mean(matches))}
 
     train_dataset = data.train_rows
     if data_args.bpe_dropout:

@@ -278,7 +278,7 @@ def main():
         try:
             report["rows"][name] = compare_models()
         except Exception as error:  # the other rows still count
-            report["rows"][name] = {"error": f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:200]}"}
+            report["rows"][name] = {"error": f"{type(error).__name__}: {error}".splitlines()[0][:200]}
         gc.collect()
         if DEVICE == "cuda":
             torch.cuda.empty_cache()
