@@ -20,7 +20,7 @@ import gc
 import os
 import sys
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -95,6 +95,17 @@ def command_words() -> list[str]:
     if spec is not None and spec.name.startswith("hf_scratch.scripts."):
         return ["python", "-m", spec.name]
     return ["python", sys.argv[0]]
+
+
+def without_option(words: Iterable[str], name: str) -> list[str]:
+    """Return the words of a command line without an option and its value."""
+    kept, rest = [], iter(words)
+    for word in rest:
+        if word == f"--{name}":
+            next(rest, None)
+        elif not word.startswith(f"--{name}="):
+            kept.append(word)
+    return kept
 
 
 def describe(error: BaseException) -> str:

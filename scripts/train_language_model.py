@@ -7,6 +7,7 @@ python scripts/train_language_model.py scripts/recipes/tinystories_article.yaml 
 """
 
 import logging
+import time
 from contextlib import suppress
 from functools import partial
 
@@ -30,6 +31,7 @@ from hf_scratch.reporting.batches import format_training_batch
 from hf_scratch.reporting.cards import NUM_EXAMPLES, write_language_model_card
 from hf_scratch.reporting.plots import plot_learning_curve
 from hf_scratch.training.averaging import check_averages, evaluate_and_select_weights, save_final_model
+from hf_scratch.training.budget import every_nth, fit_budget
 from hf_scratch.training.callbacks import stopping_callbacks
 from hf_scratch.training.parsing import start_training_command
 from hf_scratch.training.preparation import TextPreparation
@@ -168,14 +170,28 @@ def continue_texts(model, tokenizer, texts: dict) -> list[tuple[str, str]]:
     return examples
 
 
+def time_scoring(data_args, args, trainer: LanguageModelTrainer, texts: dict, questions: dict) -> tuple[float, float]:
+    """Return 0.0, since an evaluation generates nothing, and the seconds of the scores at the end."""
+    seconds = 0.0
+    for name in ("validation", "test"):
+        if name in texts and data_args.mlm_probability is None:
+            sample = every_nth(texts[name])
+            scores = evaluate_language_model(trainer.model, trainer.processing_class, sample["text"])
+            seconds += scores["seconds"] * len(texts[name]) / len(sample)
+    return 0.0, seconds
+
+
 @command
 def main():
+    begin = time.monotonic()
+    start = partial(start_training_command, LanguageModelArguments, TrainingArguments, ScratchGPTConfig)
     with preparation():
-        model_args, data_args, args, config_overrides, recipe = start_training_command(
-            LanguageModelArguments, TrainingArguments, ScratchGPTConfig
-        )
+        model_args, data_args, args, config_overrides, recipe = start()
     with open_run(args) as checkpoint:
         with preparation():
+            if data_args.budget_minutes is not None:
+                fit_budget(start, checkpoint, begin, prepare, time_scoring)
+                model_args, data_args, args, config_overrides, recipe = start()
             trainer, texts, questions = prepare(model_args, data_args, args, config_overrides, checkpoint)
         if data_args.show_batch:
             batch = format_training_batch(trainer)

@@ -7,6 +7,8 @@ python scripts/train_translation.py scripts/recipes/multi30k_tiny.yaml \\
 """
 
 import logging
+import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,12 +20,13 @@ from hf_scratch.data.pairs import PairsWithBPEDropout, check_lengths, count_cut,
 from hf_scratch.data.splits import describe_split
 from hf_scratch.errors import command, preparation
 from hf_scratch.evaluation.metrics import compute_bleu, load_rouge_scorer, score_summaries
-from hf_scratch.evaluation.translation import evaluate_translation, write_lines
+from hf_scratch.evaluation.translation import evaluate_translation, translate, write_lines
 from hf_scratch.reporting.batches import format_training_batch
 from hf_scratch.reporting.cards import NUM_EXAMPLES, write_translation_card
 from hf_scratch.reporting.plots import plot_learning_curve
 from hf_scratch.tokenization import target_size
 from hf_scratch.training.averaging import check_averages, evaluate_and_select_weights, save_final_model
+from hf_scratch.training.budget import every_nth, fit_budget
 from hf_scratch.training.callbacks import stopping_callbacks
 from hf_scratch.training.parsing import start_training_command
 from hf_scratch.training.preparation import PairPreparation
@@ -173,14 +176,37 @@ def train(trainer: TranslationTrainer, pairs: dict, cut: dict, data_args, recipe
         print(f"The model, its curve and its card are in {args.output_dir}")
 
 
+def time_scoring(data_args, args, trainer: TranslationTrainer, pairs: dict, cut: dict) -> tuple[float, float]:
+    """Return the seconds to translate a validation pair while training, and the whole test set at the end."""
+
+    def seconds_per_text(split: str, num_beams: int) -> float:
+        sample = every_nth(pairs[split])
+        lengths = count_tokens(sample["target"], trainer.processing_class)
+        length = min(round(float(np.mean(lengths))), data_args.max_target_length)
+        options = {"min_new_tokens": length, "max_new_tokens": length, "num_beams": num_beams}
+        start = time.monotonic()
+        translate(trainer.model, trainer.processing_class, sample["source"], **options)
+        return (time.monotonic() - start) / len(sample)
+
+    validation = test = 0.0
+    if args.predict_with_generate and "validation" in pairs:
+        validation = seconds_per_text("validation", args.generation_num_beams or data_args.num_beams)
+    if "test" in pairs:
+        test = seconds_per_text("test", data_args.num_beams) * len(pairs["test"])
+    return validation, test
+
+
 @command
 def main():
+    begin = time.monotonic()
+    start = partial(start_training_command, TranslationArguments, Seq2SeqTrainingArguments, ScratchTransformerConfig)
     with preparation():
-        model_args, data_args, args, config_overrides, recipe = start_training_command(
-            TranslationArguments, Seq2SeqTrainingArguments, ScratchTransformerConfig
-        )
+        model_args, data_args, args, config_overrides, recipe = start()
     with open_run(args) as checkpoint:
         with preparation():
+            if data_args.budget_minutes is not None:
+                fit_budget(start, checkpoint, begin, prepare, time_scoring)
+                model_args, data_args, args, config_overrides, recipe = start()
             trainer, pairs, cut = prepare(model_args, data_args, args, config_overrides, checkpoint)
         if data_args.show_batch:
             batch = format_training_batch(trainer)

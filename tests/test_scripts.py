@@ -225,7 +225,7 @@ def test_each_recipe_is_a_model_that_can_be_built():
     recipes = sorted((ROOT / "scripts" / "recipes").glob("*.yaml"))
     assert len(recipes) >= 6
     for recipe in recipes:
-        translation = re.search("^source_lang", recipe.read_text(encoding="utf-8"), re.M)
+        translation = re.search("^max_source_length", recipe.read_text(encoding="utf-8"), re.M)
         data, training = (
             (TranslationArguments, Seq2SeqTrainingArguments)
             if translation

@@ -2,6 +2,8 @@
 """The commands' flags: HfArgumentParser over dataclasses, with a YAML or JSON recipe that the flags override."""
 
 import difflib
+import logging
+import math
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
@@ -10,12 +12,15 @@ from typing import Any
 
 from transformers import HfArgumentParser, PreTrainedConfig, set_seed
 
+from ..data.splits import load_from_arguments
 from ..errors import UserError
 from ..recipes import parse_pairs, read_recipe, recipe_to_flags
+from .machines import on_main_process
 from .script_arguments import ModelArguments
 from .stream_position import check_streaming
 from .training_arguments import check_training_arguments, prepare_arguments, share_global_batch
 
+logger = logging.getLogger(__name__)
 # the package's recipes: in the wheel, and in a clone
 RECIPES = tuple(Path(__file__).parents[level] / "scripts" / "recipes" for level in (1, 2))
 
@@ -27,8 +32,10 @@ class _Parser(HfArgumentParser):
         raise UserError(message)
 
 
-def _read_command_line(args: list[str] | None) -> tuple[list[str], dict[str, Any], str]:
-    """Return all arguments as flags, the recipe's first; the recipe; and its name."""
+def _read_command_line(
+    args: list[str] | None, size: dict[str, Any] | None = None
+) -> tuple[list[str], dict[str, Any], str]:
+    """Return all arguments as flags, the recipe's first; the recipe, with the options of a size; and its name."""
     args = list(sys.argv[1:] if args is None else args)
     if not args or args[0].startswith("-"):
         return args, {}, ""
@@ -36,6 +43,8 @@ def _read_command_line(args: list[str] | None) -> tuple[list[str], dict[str, Any
     if not path.exists() and path.name == args[0]:  # one of the package's
         path = next((folder / f"{path.stem}.yaml" for folder in RECIPES if folder.is_dir()), path)
     recipe = read_recipe(path)
+    for option, value in (size or {}).items():
+        recipe[option] = {**recipe.get(option, {}), **value} if isinstance(value, dict) else value
     return recipe_to_flags(recipe) + args[1:], recipe, path.stem
 
 
@@ -49,12 +58,15 @@ def given_arguments(args: list[str] | None = None) -> set[str]:
     return {word[2:].partition("=")[0].replace("-", "_") for word in words if word.startswith("--")}
 
 
-def parse_arguments(*dataclass_types: Any, args: list[str] | None = None) -> tuple[tuple, str]:
+def parse_arguments(
+    *dataclass_types: Any, args: list[str] | None = None, size: dict[str, Any] | None = None
+) -> tuple[tuple, str]:
     """Parse `[recipe.yaml] [--flag value ...]`.
 
     Args:
         dataclass_types: the dataclasses to fill.
         args: the words of the command line. Default: this process's.
+        size: options that are added to the recipe's.
 
     Returns:
         The filled dataclasses, and the recipe's name ("" without a recipe).
@@ -64,7 +76,7 @@ def parse_arguments(*dataclass_types: Any, args: list[str] | None = None) -> tup
         ValueError: the recipe cannot be read, or two options do not go together.
         OSError: there is no such recipe.
     """
-    words, recipe, name = _read_command_line(args)
+    words, recipe, name = _read_command_line(args, size)
     usage = "%(prog)s [recipe.yaml] [--flag value ...]    (--help lists the flags)"
     parser = _Parser(dataclass_types, usage=usage, allow_abbrev=False)
     try:
@@ -105,9 +117,11 @@ def start_training_command(
         ValueError, OSError: an unsupported option is given, or see `parse_arguments`, `check_training_arguments`,
             `share_global_batch` and `read_model_fields`.
     """
-    (model_args, data_args, training_args), recipe = parse_arguments(
-        ModelArguments, data_class, training_class, args=args
-    )
+    classes = (ModelArguments, data_class, training_class)
+    (model_args, data_args, training_args), recipe = parse_arguments(*classes, args=args)
+    if model_args.sizes is not None:
+        size = on_main_process(lambda: choose_size(model_args, data_args))
+        (model_args, data_args, training_args), recipe = parse_arguments(*classes, args=args, size=size)
     for name in unsupported:
         if getattr(data_args, name) != getattr(data_class(), name):
             raise ValueError(f"`{name}` is not an option of this script. Leave it out.")
@@ -117,6 +131,18 @@ def start_training_command(
     prepare_arguments(training_args)
     set_seed(training_args.seed)
     return model_args, data_args, training_args, read_model_fields(model_args, config_class), recipe
+
+
+def choose_size(model_args: ModelArguments, data_args) -> dict[str, Any]:
+    """Return the options of the first of the recipe's `sizes` whose `megabytes` hold the training text.
+
+    The last size has no `megabytes`.
+    """
+    sizes = parse_pairs(model_args.sizes, "sizes")
+    text = load_from_arguments(data_args, model_args.cache_dir)["train"].data.nbytes / 1e6
+    name = next(name for name, size in sizes.items() if text <= size.get("megabytes", math.inf))
+    logger.info(f"{text:.1f} MB of training text: the model is {name}")
+    return {option: value for option, value in sizes[name].items() if option != "megabytes"}
 
 
 def _nearest(name: str, names: Iterable[str]) -> str:

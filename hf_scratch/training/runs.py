@@ -13,7 +13,7 @@ from filelock import FileLock, Timeout
 from tqdm.auto import tqdm
 from transformers import TrainingArguments
 
-from ..errors import UserError, command_words
+from ..errors import UserError, command_words, without_option
 from ..folders import require_output_dir
 from .checkpoints import choose_checkpoint, whole_checkpoints
 from .machines import check_shared_folder, on_main_process
@@ -82,12 +82,7 @@ def how_to_go_on(output_dir: str) -> str:
     checkpoints = whole_checkpoints(output_dir)
     if not checkpoints:
         return f"There is no whole checkpoint in {output_dir} yet: empty the folder and start again."
-    words, arguments = command_words(), iter(sys.argv[1:])
-    for word in arguments:
-        if word == "--resume_from_checkpoint":
-            next(arguments, None)
-        elif not word.startswith("--resume_from_checkpoint="):
-            words.append(word)
+    words = [*command_words(), *without_option(sys.argv[1:], "resume_from_checkpoint")]
     command = shlex.join([*words, "--resume_from_checkpoint", "last"])
     if PartialState().num_processes > 1:
         command += " (with the same launcher)"

@@ -52,6 +52,10 @@ class ModelArguments:
         None, "Fields of the model's config: a=1,b=2 or JSON. They override the preset's and the recipe's."
     )
     model_name_or_path: str | None = option(None, "A model to start from, instead of a new one: a folder or Hub id.")
+    sizes: str | None = option(
+        None,
+        "In a recipe: options by the size of the data. The first whose `megabytes` hold the training text are taken.",
+    )
     tokenizer_name: str | None = option(None, "A tokenizer: a folder or Hub id. Default: the model's, or a new one.")
     tokenizer_kind: str | None = option(
         None,
@@ -117,6 +121,11 @@ class DataArguments:
     )
     distillation_alpha: float = option(
         0.5, "Share of the teachers' predictions in the loss; the labels have the rest."
+    )
+    budget_minutes: float | None = option(
+        None,
+        "Fit updates, warm-up, a cosine schedule, evaluations and final scores into this time. The record has the "
+        "plain flags that were chosen, which repeat the training.",
     )
     max_minutes: float | None = option(None, "Stop training after this many minutes, with a checkpoint.")
     show_batch: bool = option(False, "Print a training batch as the model sees it, and stop before training.")

@@ -1,0 +1,69 @@
+"""A training that is fitted into a time."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from test_scripts import PAIRS, STORIES, TINY_GPT, TINY_TRANSFORMER, write
+
+from hf_scratch.errors import UserError
+from hf_scratch.training.budget import PLAN, Speed, choose_flags
+
+SPEED = Speed(update=1.0, epochs=0.01, row=0.01, rows=1000, scoring=20.0)
+
+
+def test_updates_evaluations_and_scores_fill_the_time():
+    flags = choose_flags(SPEED, 1000)  # of which 30 s are kept free, and 100 s evaluate 10 times 1,000 rows
+    assert flags["max_steps"] == 850
+    assert flags["eval_steps"] == flags["save_steps"] == 85
+    assert flags["warmup_steps"] == 107
+    assert "max_eval_samples" not in flags
+
+    slow = choose_flags(Speed(1.0, 0.01, row=0.02, rows=1000, scoring=20.0), 1000)  # 20 s for each of 5 evaluations
+    assert (slow["max_steps"], slow["eval_steps"]) == (850, 170)
+
+    sampled = choose_flags(Speed(1.0, 0.01, row=0.1, rows=1000, scoring=20.0), 1000)  # 4 of 25 s
+    assert (sampled["max_eval_samples"], sampled["max_steps"], sampled["eval_steps"]) == (250, 848, 212)
+
+    alone = choose_flags(Speed(1.0, 0.01, row=0.0, rows=0, scoring=0.0), 1000)
+    assert alone["max_steps"] == 970
+    assert "eval_steps" not in alone
+
+
+def test_too_short_a_time_is_refused():
+    with pytest.raises(UserError, match="budget_minutes"):
+        choose_flags(SPEED, 30)
+
+
+@pytest.mark.parametrize("kind", ["pairs", "texts"])
+def test_the_flags_in_the_record_repeat_the_training(kind, run_here, tmp_path):
+    files = [f"--{split}_file={write(tmp_path / f'{split}.jsonl', rows)}" for split, rows in (
+        ("train", PAIRS if kind == "pairs" else STORIES),
+        ("validation", PAIRS if kind == "pairs" else STORIES),
+    )]  # fmt: skip
+    script, config, *flags = {
+        "pairs": ("train_translation", TINY_TRANSFORMER, "--source_lang=en", "--target_lang=de"),
+        "texts": ("train_language_model", TINY_GPT, "--block_size=32", "--global_batch_size=4"),
+    }[kind]
+    out, again = tmp_path / "out", tmp_path / "again"
+    command = [f"own_{kind}", *files, *flags, "--vocab_size=300", f"--config_overrides={config}", "--use_cpu=true"]
+    done = run_here(script, *command, "--budget_minutes=0.1", f"--output_dir={out}")
+    assert "done at" in done.stdout
+
+    chosen = json.loads((out / PLAN).read_text(encoding="utf-8"))
+    record = json.loads((out / "run.json").read_text(encoding="utf-8"))
+    plain = [f"--{name}={value}" for name, value in chosen.items()]
+    assert record["command"].endswith(" ".join(plain))
+    assert "budget" not in record["command"]
+    assert record["updates"] == chosen["max_steps"]
+
+    run_here(script, *command, *plain, f"--output_dir={again}")
+    before, after = (load_file(folder / "model.safetensors") for folder in (out, again))
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+    resumed = run_here(
+        script, *command, "--budget_minutes=0.1", f"--output_dir={out}", "--resume_from_checkpoint=last"
+    )
+    assert "done at" not in resumed.stdout  # nothing is measured again
+    assert all(torch.equal(tensor, after[name]) for name, tensor in load_file(out / "model.safetensors").items())
