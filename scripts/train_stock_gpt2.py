@@ -32,6 +32,7 @@ from hf_scratch.training.training_arguments import check_validation_data
 NOT_OF_STOCK = (
     "answer_after",
     "average_checkpoints",
+    "budget_minutes",
     "decay_all_parameters",
     "decay_embeddings",
     "distillation_alpha",

@@ -12,6 +12,7 @@ from typing import Any
 
 from transformers import HfArgumentParser, PreTrainedConfig, set_seed
 
+from ..data.cache import is_prepared, load_prepared
 from ..data.splits import load_from_arguments
 from ..errors import UserError
 from ..recipes import parse_pairs, read_recipe, recipe_to_flags
@@ -66,7 +67,7 @@ def parse_arguments(
     Args:
         dataclass_types: the dataclasses to fill.
         args: the words of the command line. Default: this process's.
-        size: options that are added to the recipe's.
+        size: options that are added to the recipe's. Default: see `choose_size`, if the recipe has `sizes`.
 
     Returns:
         The filled dataclasses, and the recipe's name ("" without a recipe).
@@ -91,6 +92,9 @@ def parse_arguments(
         for key, mapping in recipe.items():
             if isinstance(mapping, dict) and isinstance(pairs := getattr(group, key, None), str):
                 setattr(group, key, {**mapping, **parse_pairs(pairs, key)})  # a flag changes some of the recipe's
+    if size is None and "sizes" in recipe:
+        size = on_main_process(lambda: choose_size(recipe["sizes"], *parsed[:2]))
+        return parse_arguments(*dataclass_types, args=args, size=size)
     return tuple(parsed), name
 
 
@@ -117,11 +121,9 @@ def start_training_command(
         ValueError, OSError: an unsupported option is given, or see `parse_arguments`, `check_training_arguments`,
             `share_global_batch` and `read_model_fields`.
     """
-    classes = (ModelArguments, data_class, training_class)
-    (model_args, data_args, training_args), recipe = parse_arguments(*classes, args=args)
-    if model_args.sizes is not None:
-        size = on_main_process(lambda: choose_size(model_args, data_args))
-        (model_args, data_args, training_args), recipe = parse_arguments(*classes, args=args, size=size)
+    (model_args, data_args, training_args), recipe = parse_arguments(
+        ModelArguments, data_class, training_class, args=args
+    )
     for name in unsupported:
         if getattr(data_args, name) != getattr(data_class(), name):
             raise ValueError(f"`{name}` is not an option of this script. Leave it out.")
@@ -133,15 +135,19 @@ def start_training_command(
     return model_args, data_args, training_args, read_model_fields(model_args, config_class), recipe
 
 
-def choose_size(model_args: ModelArguments, data_args) -> dict[str, Any]:
-    """Return the options of the first of the recipe's `sizes` whose `megabytes` hold the training text.
+def choose_size(sizes: dict[str, dict[str, Any]], model_args: ModelArguments, data_args) -> dict[str, Any]:
+    """Return the options of the first of a recipe's `sizes` whose `megabytes` hold the training text.
 
-    The last size has no `megabytes`.
+    The last size has no `megabytes`. Of prepared data, it is the size whose vocabulary they were prepared with.
     """
-    sizes = parse_pairs(model_args.sizes, "sizes")
-    text = load_from_arguments(data_args, model_args.cache_dir)["train"].data.nbytes / 1e6
-    name = next(name for name, size in sizes.items() if text <= size.get("megabytes", math.inf))
-    logger.info(f"{text:.1f} MB of training text: the model is {name}")
+    if is_prepared(data_args.dataset_name):
+        _, _, found = load_prepared(Path(data_args.dataset_name).expanduser())
+        vocab_size = found["settings"]["vocab_size"]
+        name = next((name for name, size in sizes.items() if size["vocab_size"] == vocab_size), "small")
+    else:
+        text = load_from_arguments(data_args, model_args.cache_dir)["train"].data.nbytes / 1e6
+        name = next(name for name, size in sizes.items() if text <= size.get("megabytes", math.inf))
+    logger.info(f"The size of model and vocabulary: {name}")
     return {option: value for option, value in sizes[name].items() if option != "megabytes"}
 
 
