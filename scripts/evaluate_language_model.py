@@ -23,7 +23,7 @@ from hf_scratch.evaluation.language_modeling import (
 )
 from hf_scratch.tokenization import describe_unknown
 from hf_scratch.training.parsing import parse_arguments
-from hf_scratch.training.script_arguments import check_at_least, check_masking_and_answers
+from hf_scratch.training.script_arguments import SAMPLE_BY_METADATA, check_at_least, check_masking_and_answers
 
 logger = logging.getLogger("evaluate_language_model")
 
@@ -32,7 +32,7 @@ logger = logging.getLogger("evaluate_language_model")
 class LanguageModelEvaluationArguments(EvaluationArguments):
     """The options of evaluate_language_model.py."""
 
-    test_file: str = field(metadata={"help": 'JSON lines: {"text": ...}.'})
+    sample_by: str | None = field(default=None, metadata=SAMPLE_BY_METADATA)
     text_column: str = field(default="text", metadata={"help": "The column with the text."})
     block_size: int | None = field(default=None, metadata={"help": "Tokens per window. Default: the model's longest."})
     stride: int | None = field(

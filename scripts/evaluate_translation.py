@@ -26,7 +26,6 @@ from hf_scratch.training.script_arguments import TASK_METADATA, check_at_least
 class TranslationEvaluationArguments(EvaluationArguments):
     """The options of evaluate_translation.py."""
 
-    test_file: str = field(metadata={"help": 'JSON lines: {"en": ..., "de": ...} or {"translation": {...}}.'})
     source_lang: str = field(metadata={"help": "The source language's column."})
     target_lang: str = field(metadata={"help": "The target language's column."})
     task: str = field(default="translation", metadata=TASK_METADATA)

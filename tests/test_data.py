@@ -222,6 +222,84 @@ def test_dates_in_csv_files_stay_as_they_are(tmp_path):
     assert take_texts(load_splits(str(tmp_path))["train"])["text"][:] == ["2024-01-01", "2024-01-02"]
 
 
+def load_both_ways(path, **options) -> list[dict]:
+    """A file's rows, which are the same when they are streamed."""
+    rows = load_splits(train_file=str(path), **options)["train"].to_list()
+    streamed, _ = load_stream(LanguageModelArguments(train_file=str(path), streaming=True, **options))
+    assert list(streamed) == rows
+    return rows
+
+
+TABLE = [{"en": "007", "de": "NA"}, {"en": "null", "de": "1.50"}, {"en": "2024-01-01", "de": "für"}]
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.CSV", "a.tsv", "a.csv.gz", "mark.csv", "a.parquet", "a.jsonl"])
+def test_tables_are_read_as_the_text_that_stands_there(name, tmp_path):
+    path, sep = tmp_path / name, "\t" if name == "a.tsv" else ","
+    content = "".join(sep.join(row) + "\n" for row in [["en", "de"], *(row.values() for row in TABLE)]).encode()
+    if name == "a.parquet":
+        Dataset.from_list(TABLE).to_parquet(path)
+    elif name == "a.jsonl":
+        write(path, TABLE)
+    else:
+        path.write_bytes(
+            gzip.compress(content) if name.endswith("gz") else b"\xef\xbb\xbf" * (name == "mark.csv") + content
+        )
+    assert load_both_ways(path) == TABLE
+
+
+def test_quotes_are_those_of_csv_and_text_in_tsv(tmp_path):
+    (tmp_path / "a.csv").write_text('en,de\n"a ""b"",\nc",d\n', encoding="utf-8")
+    assert load_both_ways(tmp_path / "a.csv") == [{"en": 'a "b",\nc', "de": "d"}]
+    (tmp_path / "a.tsv").write_text('en\tde\n"a," he said\t"b\n"c\td\n', encoding="utf-8")
+    assert load_both_ways(tmp_path / "a.tsv") == [{"en": '"a," he said', "de": '"b'}, {"en": '"c', "de": "d"}]
+
+
+def test_the_index_that_pandas_writes_is_left_out(tmp_path):
+    Dataset.from_list(ROWS).to_csv(tmp_path / "a.csv", index=True)
+    assert load_both_ways(tmp_path / "a.csv") == ROWS
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("a", r"1 of 3 rows with no text in column 'de' \(rows 1,"),
+        ("a,", r"1 of 3 rows with no text in column 'de' \(rows 1,"),
+        ("a, man,b", "Expected 2 fields in line 3, saw 3"),
+        ('"a,b', "EOF inside string"),
+    ],
+)
+def test_cells_that_are_missing_or_too_many_are_refused(row, message, tmp_path):
+    (tmp_path / "a.csv").write_text(f"en,de\nx,y\n{row}\nx,y\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=message):
+        take_pairs(load_splits(train_file=str(tmp_path / "a.csv"))["train"], "en", "de")
+    (tmp_path / "all.csv").write_text("text\nHello, you\nHello, me\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="does not match length of data"):
+        load_splits(train_file=str(tmp_path / "all.csv"))
+
+
+PLAIN = "\ufeffa\nb\n\n\nc\n \n\nd\n\n"
+
+
+@pytest.mark.parametrize(
+    ("sample_by", "texts"),
+    [
+        (None, ["a", "b", "c", "d"]),
+        ("line", ["a", "b", "c", "d"]),
+        ("paragraph", ["a\nb", "c\n ", "d"]),
+        ("document", [PLAIN.strip("\ufeff\n")]),
+    ],
+)
+def test_plain_text_is_divided_as_sample_by_says(sample_by, texts, tmp_path, caplog):
+    caplog.set_level("INFO", "hf_scratch")
+    (tmp_path / "train.txt").write_text(PLAIN, encoding="utf-8", newline="\r\n")
+    assert load_both_ways(tmp_path / "train.txt", sample_by=sample_by) == [{"text": text} for text in texts]
+    assert f"train.txt: {len(texts)} texts, one per {sample_by or 'line'}" in caplog.messages[0]
+    assert ("5 blank lines are left out" in caplog.text) == (sample_by in (None, "line"))
+    if sample_by == "document":
+        assert len(load_splits(str(tmp_path), sample_by=sample_by)["train"]) == 1  # a folder's files, too
+
+
 def test_a_one_sided_file_is_named():
     rows = Dataset.from_list([*ROWS, {"en": "a mouse", "de": " "}, {"en": "a fox", "de": None}])
     with pytest.raises(ValueError, match=r"train has 2 of 4 rows with no text in column 'de' \(rows 2, 3,"):

@@ -70,6 +70,21 @@ def test_a_changed_file_of_the_old_time_is_prepared_again(tmp_path, no_reading, 
     assert prepare(tmp_path, **options).rows["train"][:] == second.rows["train"][:]
 
 
+def test_plain_text_is_prepared_again_if_it_is_changed_or_divided_otherwise(tmp_path):
+    train = tmp_path / "train.txt"
+    train.write_text("A dog.\nA cat.\n\nA fox.\n", encoding="utf-8")
+    lines, paragraphs = (
+        prepare(tmp_path, train_file=train, packing=False, sample_by=by) for by in (None, "paragraph")
+    )
+    assert [len(data.rows["train"]) for data in (lines, paragraphs)] == [3, 2]
+    times = os.stat(train)
+    train.write_text("A dog.\nA hen.\n\nA fox.\n", encoding="utf-8")
+    os.utime(train, ns=(times.st_atime_ns, times.st_mtime_ns))
+    data = prepare(tmp_path, train_file=train, packing=False)
+    texts = [data.tokenizer.decode(ids, skip_special_tokens=True) for ids in data.rows["train"]["input_ids"]]
+    assert texts == ["A dog.", "A hen.", "A fox."]
+
+
 def test_a_resumed_run_finds_the_rows_by_its_tokenizers_content(tmp_path, no_reading):
     train = write(tmp_path / "train.jsonl", STORIES)
     first = prepare(tmp_path, train_file=train)

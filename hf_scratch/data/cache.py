@@ -55,7 +55,7 @@ def describe_source(args, cache_dir: str | None = None) -> dict[str, Any]:
 
     It has the names and limits; of files, what identifies their content; of a Hub dataset, its commit.
     """
-    names = ("dataset_name", "dataset_config_name", *FILES, *LIMITS, "streaming")
+    names = ("dataset_name", "dataset_config_name", *FILES, *LIMITS, "sample_by", "streaming")
     source: dict[str, Any] = {name: getattr(args, name) for name in names}
     name, config_name = args.dataset_name, args.dataset_config_name
     files = [Path(source[file]).expanduser() for file in FILES if source[file] is not None]

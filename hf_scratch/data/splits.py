@@ -2,25 +2,32 @@
 """A data set's splits: load them from the Hub, a folder, files, or one of the embedded sets; save them as a folder."""
 
 import codecs
+import csv
 import glob
 import gzip
+import io
 import json
+import logging
 import os
 import re
 import tempfile
+import warnings
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import datasets
-from datasets import Dataset, DatasetDict, Value, load_dataset
+from datasets import Dataset, DatasetDict, Features, Value, load_dataset
 from datasets.exceptions import DatasetGenerationError
 
 from ..errors import UserError, describe
 from .cache import content_cache, find_data_folder, list_files
 from .embedded import make_embedded
 
+logger = logging.getLogger(__name__)
 JSON_FILES = (".json", ".jsonl")
+READERS = {".csv": "csv", ".tsv": "csv", ".txt": "text", ".parquet": "parquet"}  # all other files are read as JSON
 
 
 def load_splits(
@@ -30,6 +37,7 @@ def load_splits(
     validation_file: str | None = None,
     test_file: str | None = None,
     cache_dir: str | None = None,
+    sample_by: str | None = None,
 ) -> DatasetDict:
     """Load the splits "train", "validation" and "test", as many of them as there are.
 
@@ -37,11 +45,13 @@ def load_splits(
         dataset_name: a Hub id; a folder with the layout of a Hub dataset, whose file names tell the splits; or the
             name of an embedded set (see `EMBEDDED`).
         dataset_config_name: the configuration of the Hub dataset or of the embedded set.
-        train_file: a JSON or JSON-lines file, maybe compressed with gzip; the three files are given in place of
-            `dataset_name`.
+        train_file: a file of JSON, JSON lines, CSV, TSV, plain text (.txt) or Parquet, maybe compressed with gzip; the
+            three files are given in place of `dataset_name`.
         validation_file: likewise.
         test_file: likewise.
         cache_dir: where datasets keeps what it has read. Default: its own cache.
+        sample_by: what is one text in plain text: "line" (the default), "paragraph" (blank lines divide the texts) or
+            "document" (the file).
 
     Raises:
         ValueError: neither or both kinds of source are given, there is no such file, folder or embedded set, a split
@@ -52,13 +62,15 @@ def load_splits(
     if bool(files) == bool(dataset_name):
         raise ValueError("Give either `dataset_name`, or `train_file`, `validation_file` and `test_file`.")
     if not dataset_name:
-        splits = _load_files(files, cache_dir)
+        splits = DatasetDict()
+        for split, file in files.items():  # one by one: together, datasets would cast all to the columns of the first
+            splits[split] = load_file(file, split, cache_dir, sample_by)
     elif dataset_name.startswith("embedded:"):
         splits = make_embedded(dataset_name, dataset_config_name)
     elif (folder := find_data_folder(dataset_name)) is not None:
-        splits = _load_folder(folder, dataset_config_name, cache_dir)
+        splits = _load_folder(folder, dataset_config_name, cache_dir, sample_by)
     else:
-        splits = load_dataset(dataset_name, dataset_config_name, cache_dir=cache_dir)
+        splits = load_dataset(dataset_name, dataset_config_name, cache_dir=cache_dir, **text_options(sample_by))
     for split, rows in splits.items():
         if len(rows) == 0:
             raise ValueError(f"The split {split!r} of {dataset_name or files[str(split)]} has no rows.")
@@ -72,7 +84,7 @@ def load_from_arguments(args, cache_dir: str | None = None) -> DatasetDict:
         ValueError: there is no training data; or see `load_splits`.
     """
     files = args.train_file, args.validation_file, args.test_file
-    splits = load_splits(args.dataset_name, args.dataset_config_name, *files, cache_dir)
+    splits = load_splits(args.dataset_name, args.dataset_config_name, *files, cache_dir, args.sample_by)
     if "train" not in splits:
         raise ValueError(f"There is no training data: the splits are {', '.join(map(str, splits))}.")
     limits = {"train": args.max_train_samples, "validation": args.max_eval_samples, "test": args.max_predict_samples}
@@ -95,7 +107,9 @@ def reading(what: str) -> Generator[None]:
     verbosity = datasets.logging.get_verbosity()
     datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # it logs what it cannot read, and then raises
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", message="Length of header or names")  # of pandas, which drops cells
+            yield
     except Exception as error:
         cause = error.__cause__ if type(error) is DatasetGenerationError else None  # which does not say what happened
         raise UserError(f"{what}: {describe(cause or error)}") from error
@@ -110,24 +124,68 @@ def refuse_pattern(path: str | Path) -> None:
         raise ValueError(f"datasets takes `*`, `?` and `[` in {path} for a pattern. Rename the file or folder.")
 
 
-def _load_files(files: dict[str, str], cache_dir: str | None) -> DatasetDict:
-    splits = DatasetDict()
-    for split, file in files.items():  # one by one: together, datasets would cast all to the columns of the first
-        path = Path(file).expanduser()
-        with reading(f"`{split}_file` ({file})"):
-            refuse_pattern(path)
-            cache = content_cache([path], cache_dir)
-            splits[split] = _load([path], "json", data_files={split: str(path)}, split=split, cache_dir=cache)
-    return splits
+def text_options(sample_by: str | None) -> dict[str, Any]:
+    """The option of datasets' reader of plain text, if it is given: other readers refuse it."""
+    return {} if sample_by is None else {"sample_by": sample_by}
 
 
-def _load_folder(folder: str, config_name: str | None, cache_dir: str | None) -> DatasetDict:
+def load_file(
+    file: str, split: str, cache_dir: str | None = None, sample_by: str | None = None, streaming: bool = False
+) -> Any:
+    """Load a split's file, or open it as a stream. The extension chooses the reader: see `load_splits`.
+
+    Raises:
+        UserError: the file cannot be read.
+    """
+    path = Path(file).expanduser()
+    extension = Path(path.name.lower().removesuffix(".gz")).suffix
+    reader = READERS.get(extension, "json")
+    options: dict[str, Any] = {}
+    with reading(f"`{split}_file` ({file})"):
+        refuse_pattern(path)
+        if reader == "csv":
+            options = _csv_options(path, extension)
+        elif reader == "text":
+            options = {"encoding": "utf-8-sig", "sample_by": sample_by or "line"}
+        json_files = [path] if reader == "json" and not streaming else []
+        options |= {"cache_dir": content_cache([path], cache_dir, streaming), "streaming": streaming}
+        rows = _load(json_files, reader, data_files={split: str(path)}, split=split, **options)
+        if reader != "text":
+            return rows
+        texts = rows.map(_drop_blank, batched=True, features=Features({"text": Value("string")}))
+    found = "texts" if streaming else f"{len(texts):,} texts"
+    logger.info(f"{file}: {found}, one per {options['sample_by']} (--sample_by {options['sample_by']})")
+    if not streaming and options["sample_by"] == "line" and (blank := len(rows) - len(texts)):
+        logger.info(f"{blank:,} blank lines are left out. If they divide the texts, give --sample_by paragraph")
+    return texts
+
+
+def _csv_options(path: Path, extension: str) -> dict[str, Any]:
+    """Read each cell as the text that stands there: by default, pandas reads 007 as 7, and NA as nothing.
+
+    A TSV file has no quotes: there, they are characters of the text.
+    """
+    sep, quoting = ("\t", csv.QUOTE_NONE) if extension == ".tsv" else (",", csv.QUOTE_MINIMAL)
+    with io.TextIOWrapper(_open(path), encoding="utf-8-sig", newline="") as file:
+        columns = next(filter(None, csv.reader(file, delimiter=sep, quoting=quoting)), [])
+    features = Features({column: Value("string") for column in columns if column})
+    # otherwise pandas takes the first cells of a row with too many for its name
+    return {"sep": sep, "quoting": quoting, "features": features, "keep_default_na": False, "index_col": False}
+
+
+def _drop_blank(batch: dict) -> dict:
+    return {"text": [text.strip("\n") for text in batch["text"] if text.strip()]}
+
+
+def _load_folder(
+    folder: str, config_name: str | None, cache_dir: str | None, sample_by: str | None = None
+) -> DatasetDict:
     files = list_files(folder, config_name)
     json_files = [path for path in files if Path(path.name.removesuffix(".gz")).suffix in JSON_FILES]
     with reading(f"`dataset_name` ({folder})"):
         refuse_pattern(folder)
         cache = content_cache(files, cache_dir)
-        splits = _load(json_files, folder, config_name, cache_dir=cache)
+        splits = _load(json_files, folder, config_name, cache_dir=cache, **text_options(sample_by))
         for path in json_files:
             _refuse_rewritten_dates(path, splits, cache)
     return splits

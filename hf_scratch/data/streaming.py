@@ -7,7 +7,6 @@ rows of token ids on the way. A position in the stream is a few numbers, at whic
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import datasets
@@ -21,7 +20,7 @@ from ..errors import UserError
 from .cache import content_cache, find_data_folder, list_files
 from .columns import TEXTS_AT_ONCE, count_bytes
 from .sampling import TokenBudgetBatchSampler
-from .splits import load_splits, reading, refuse_pattern, take_first
+from .splits import load_file, load_splits, reading, refuse_pattern, take_first, text_options
 
 POSITION = "stream_position"  # the key of a batch's position, beside its tensors
 
@@ -219,12 +218,8 @@ def load_stream(args, cache_dir: str | None = None) -> tuple[datasets.IterableDa
     files = {option: file for option, file in files.items() if file is not None}
     train, others = None, {}
     if "train_file" in files and not name:
-        path = Path(files.pop("train_file")).expanduser()
-        with reading(f"`train_file` ({path})"):
-            refuse_pattern(path)
-            cache = content_cache([path], cache_dir, streaming=True)  # of the columns
-            train = load_dataset("json", data_files=str(path), split="train", cache_dir=cache, streaming=True)
-        others = load_splits(**files, cache_dir=cache_dir) if files else {}
+        train = load_file(files.pop("train_file"), "train", cache_dir, args.sample_by, streaming=True)
+        others = load_splits(**files, cache_dir=cache_dir, sample_by=args.sample_by) if files else {}
     elif files or not name or name.startswith("embedded:"):
         others = load_splits(name, config_name, **files, cache_dir=cache_dir)
         train = others.pop("train").to_iterable_dataset() if "train" in others else None
@@ -235,7 +230,8 @@ def load_stream(args, cache_dir: str | None = None) -> tuple[datasets.IterableDa
                 refuse_pattern(folder)
             files = None if folder is None else list_files(folder, config_name)
             cache = cache_dir if files is None else content_cache(files, cache_dir, streaming=True)
-            splits: Any = load_dataset(folder or name, config_name, cache_dir=cache, streaming=True)
+            options = text_options(args.sample_by)
+            splits: Any = load_dataset(folder or name, config_name, cache_dir=cache, streaming=True, **options)
             train = splits.pop("train", None)
             others = {split: _read(splits[split], limits[split]) for split in limits if split in splits}
     if train is None:

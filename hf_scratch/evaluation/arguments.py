@@ -24,7 +24,7 @@ class EvaluationArguments:
     """The options of both evaluation scripts."""
 
     model: str = field(metadata={"help": "A folder or Hub id."})
-    test_file: str = field(metadata={"help": "JSON lines to evaluate on."})
+    test_file: str = field(metadata={"help": "A file to evaluate on: JSON lines, CSV, TSV, plain text or Parquet."})
     batch_size: int = option(32, "Rows per batch.")
     max_samples: int | None = option(None, "Evaluate on at most this many rows.")
     device: str = option("cpu", "cpu, cuda, ...")
@@ -69,11 +69,14 @@ def load_for_evaluation(
         ValueError: see `load_splits`, `load_checkpoint`, `load_tokenizer` and `check_fits`.
         FileNotFoundError: there is no such test file.
     """
-    rows = take_first(take(load_splits(test_file=args.test_file)["test"]), args.max_samples)
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger("hf_scratch").setLevel(logging.INFO)
     state = PartialState(cpu=torch.device(args.device).type == "cpu")
     device = args.device if state.num_processes == 1 else state.device
     if not state.is_main_process:
         logging.disable(logging.WARNING)  # one process warns
+    splits = load_splits(test_file=args.test_file, sample_by=getattr(args, "sample_by", None))
+    rows = take_first(take(splits["test"]), args.max_samples)
     model = load_checkpoint(auto_class, args.model, dtype=args.dtype).to(device).eval()
     tokenizer = load_tokenizer(args.model)
     check_fits(tokenizer, model.config)

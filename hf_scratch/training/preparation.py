@@ -209,7 +209,7 @@ class Preparation(ABC):
     def _check_prepared(self, found: dict[str, Any]) -> None:
         """Raise UserError where prepared data are not what this run's options would make."""
         arguments, facts = vars(self.data_args) | vars(self.model_args), self._facts()
-        names = ["dataset_config_name", *FILES, *LIMITS, "streaming"]
+        names = ["dataset_config_name", *FILES, *LIMITS, "sample_by", "streaming"]
         if not (self.model_args.tokenizer_name or self.model_args.model_name_or_path):
             names += TOKENIZER_OPTIONS
         wanted = {name: arguments[name] for name in names} | facts["options"]

@@ -11,6 +11,10 @@ TASK_METADATA = {  # of the option `task` of an encoder-decoder's scripts
     "help": "What the pairs are; summaries are scored with ROUGE.",
     "choices": ["translation", "summarization"],
 }
+SAMPLE_BY_METADATA = {
+    "help": "What is one text in a file of plain text; blank lines divide paragraphs. Default: line.",
+    "choices": ["line", "paragraph", "document"],
+}
 DTYPES = ("float32", "bfloat16", "float16")
 
 
@@ -81,9 +85,10 @@ class DataArguments:
         None, f"A Hub id, a folder with the layout of one, or an embedded set: {describe_embedded()}."
     )
     dataset_config_name: str | None = option(None, "The Hub dataset's configuration.")
-    train_file: str | None = option(None, "JSON lines to train on.")
-    validation_file: str | None = option(None, "JSON lines to validate on.")
-    test_file: str | None = option(None, "JSON lines to test on at the end.")
+    train_file: str | None = option(None, "A file to train on: JSON lines, CSV, TSV, plain text (.txt) or Parquet.")
+    validation_file: str | None = option(None, "A file to validate on.")
+    test_file: str | None = option(None, "A file to test on at the end.")
+    sample_by: str | None = field(default=None, metadata=SAMPLE_BY_METADATA)
     max_train_samples: int | None = option(None, "Train on at most this many rows.")
     max_eval_samples: int | None = option(None, "Validate on at most this many rows.")
     max_predict_samples: int | None = option(None, "Test on at most this many rows.")
