@@ -29,6 +29,19 @@ def test_flags_override_the_recipe(recipe):
     assert name == "small"
 
 
+def test_data_on_the_command_line_replace_the_recipes(recipe):
+    def sources(*flags):
+        (_, args, _), _ = parse_arguments(*TYPES, args=[str(recipe), "--use_cpu", "true", *flags])
+        return args.dataset_name, args.dataset_config_name, args.train_file, args.test_file
+
+    recipe.write_text("dataset_name: a\ndataset_config_name: b\n", encoding="utf-8")
+    assert sources("--train-file=c.csv") == (None, None, "c.csv", None)
+    assert sources("--dataset_name", "d", "--train_file", "c") == ("d", None, "c", None)  # which is refused later
+    recipe.write_text("train_file: a\ntest_file: b\n", encoding="utf-8")
+    assert sources("--train_file", "c") == (None, None, "c", "b")
+    assert sources("--dataset_name", "d") == ("d", None, None, None)
+
+
 @pytest.mark.parametrize("flag", ["num_hidden_layers=2,hidden_size=8", '{"num_hidden_layers": 2, "hidden_size": 8}'])
 def test_overrides_of_a_flag_change_some_of_the_recipes(recipe, flag):
     recipe.write_text("config_overrides:\n  hidden_size: 16\n  hidden_dropout: 0.1\n", encoding="utf-8")

@@ -35,7 +35,9 @@ def take_pairs(rows: Dataset, source_lang: str, target_lang: str, name: str = "t
     languages = rows[0]["translation"] if nested else rows[0]
     for option, lang in (("source_lang", source_lang), ("target_lang", target_lang)):
         if lang not in languages:
-            raise ValueError(f"`{option}` is {lang!r}, but the columns of {name} are {', '.join(languages)}.")
+            raise ValueError(
+                f"`{option}` is {lang!r}, but the columns of {name} are {', '.join(languages)}. Set `--{option}`."
+            )
     columns = [source_lang, target_lang]
     if nested and isinstance(rows.features["translation"], dict | Translation):
         rows = rows.select_columns(["translation"]).flatten()  # "translation.en"

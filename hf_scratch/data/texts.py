@@ -33,7 +33,8 @@ def take_texts(
     for option, column in (("text_column", text_column), ("prompt_column", prompt_column)):
         if column is not None and column not in rows.column_names:
             raise ValueError(
-                f"`{option}` is {column!r}, but the columns of {name} are {', '.join(rows.column_names)}."
+                f"`{option}` is {column!r}, but the columns of {name} are {', '.join(rows.column_names)}. Set "
+                f"`--{option}`."
             )
         if column is not None:
             check_texts(rows, column, name)

@@ -12,7 +12,7 @@ from typing import Any
 
 from transformers import HfArgumentParser, PreTrainedConfig, set_seed
 
-from ..data.cache import is_prepared, load_prepared
+from ..data.cache import FILES, is_prepared, load_prepared
 from ..data.splits import load_from_arguments
 from ..errors import UserError
 from ..recipes import parse_pairs, read_recipe, recipe_to_flags
@@ -36,7 +36,10 @@ class _Parser(HfArgumentParser):
 def _read_command_line(
     args: list[str] | None, size: dict[str, Any] | None = None
 ) -> tuple[list[str], dict[str, Any], str]:
-    """Return all arguments as flags, the recipe's first; the recipe, with the options of a size; and its name."""
+    """Return all arguments as flags, the recipe's first; the recipe, with the options of a size; and its name.
+
+    Files that are given replace the recipe's data set, and a data set replaces its files.
+    """
     args = list(sys.argv[1:] if args is None else args)
     if not args or args[0].startswith("-"):
         return args, {}, ""
@@ -46,7 +49,17 @@ def _read_command_line(
     recipe = read_recipe(path)
     for option, value in (size or {}).items():
         recipe[option] = {**recipe.get(option, {}), **value} if isinstance(value, dict) else value
+    replaced = ()
+    if (given := _names(args)) & {*FILES}:
+        replaced = ("dataset_name", "dataset_config_name")
+    elif "dataset_name" in given:
+        replaced = FILES
+    recipe = {name: value for name, value in recipe.items() if name not in replaced}
     return recipe_to_flags(recipe) + args[1:], recipe, path.stem
+
+
+def _names(words: list[str]) -> set[str]:
+    return {word[2:].partition("=")[0].replace("-", "_") for word in words if word.startswith("--")}
 
 
 def given_arguments(args: list[str] | None = None) -> set[str]:
@@ -55,8 +68,7 @@ def given_arguments(args: list[str] | None = None) -> set[str]:
     Args:
         args: the words of the command line. Default: this process's.
     """
-    words, _, _ = _read_command_line(args)
-    return {word[2:].partition("=")[0].replace("-", "_") for word in words if word.startswith("--")}
+    return _names(_read_command_line(args)[0])
 
 
 def parse_arguments(
