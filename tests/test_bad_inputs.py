@@ -109,6 +109,7 @@ TABLE = [
     ("train_language_model --train_file {bad}/none", "`train_file` ({bad}/none)"),
     ("train_language_model --dataset_name {bad}/unlike", "column names don't match"),
     ("train_language_model --dataset_name {bad}/none", "`dataset_name` ({bad}/none)"),
+    ("train_language_model --dataset_name {bad}/texts/test.jsonl", "is a file. Give it as `--train_file`"),
     ("train_language_model --dataset_name {bad}/nowhere", "`dataset_name` is '{bad}/nowhere'"),
     # flags
     (WRITE + "--learning_rate fast", "invalid float value: 'fast'"),
@@ -125,6 +126,7 @@ TABLE = [
     (TRANSLATE + "--global_batch_size 8 --max_tokens_per_update 90", "do not go together"),
     (TRANSLATE + "--max_tokens_per_update 2", "`max_tokens_per_update` is 2, but the longest row has"),
     (TRANSLATE + "--source_lang fr", "`source_lang` is 'fr', but the columns"),
+    ("train_translation --dataset_name {bad}/pairs --target_lang de", "Set `--source_lang`"),
     (TRANSLATE + "--config_overrides max_position_embeddings=2", "are longer than the model's 2 positions"),
     (TRANSLATE + "--model_name_or_path {bad}/translator --tokenizer_name {bad}/other", "has another vocabulary"),
     (TRANSLATE + "--model_name_or_path {bad}/translator --config_overrides d_model=64", "cannot be loaded"),

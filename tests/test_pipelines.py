@@ -72,6 +72,17 @@ def test_a_translator_with_two_vocabularies_reads_one_and_writes_the_other(tmp_p
     assert scores["chrf"] == pytest.approx(100)
 
 
+def test_the_languages_may_be_named_if_they_are_the_models_own(translation_folder):
+    translator = pipeline("translation", model=translation_folder)
+    with pytest.raises(ValueError, match="one pair of languages, that of its training: leave"):
+        translator("A man", src_lang="en")
+    translator.model.config.update({"source_lang": "en", "target_lang": "de"})
+    named = pipeline("translation", translator.model, tokenizer=translator.tokenizer, src_lang="en", tgt_lang="de")
+    assert named("A man") == translator("A man", src_lang="en") == translator("A man")
+    with pytest.raises(ValueError, match="one pair of languages, en to de"):
+        translator("A man", src_lang="de", tgt_lang="en")
+
+
 def test_n_best_translations(translation_folder):
     translator = pipeline("translation", model=translation_folder, num_beams=3, num_return_sequences=2)
     records = translator(["A man", "two dogs"], batch_size=2)

@@ -71,6 +71,11 @@ def describe_source(args, cache_dir: str | None = None) -> dict[str, Any]:
 
 def find_data_folder(dataset_name: str) -> str | None:
     """Return the path of a folder, or None for a Hub id. It is absolute: datasets has loaders named "json", "text"."""
+    if os.path.isfile(os.path.expanduser(dataset_name)):
+        raise UserError(
+            f"`dataset_name` ({dataset_name}) is a file. Give it as `--train_file`; or its folder, with a file "
+            "`train.*` in it, as `--dataset_name`."
+        )
     folder = find_folder(dataset_name, "dataset_name")
     return None if folder is None else os.path.abspath(folder)
 

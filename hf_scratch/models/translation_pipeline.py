@@ -38,12 +38,15 @@ class TranslationPipeline(Pipeline):
         inputs: what to translate.
         truncation: whether to cut an input that is longer than the model's positions or the tokenizer's
             `model_max_length`. Default: False.
+        src_lang: the source language, for code that names it: a model has one pair of languages.
+        tgt_lang: likewise the target language.
         batch_size: inputs per batch. Default: 1.
         kwargs: passed to `generate()`.
 
     Raises:
         ValueError: an input is not a string, has no text in it, or is too long and `truncation` is False. The message
-            names the input by its index, counted from 0. A list is checked before any of it is translated.
+            names the input by its index, counted from 0. A list is checked before any of it is translated. Or a
+            language is not the model's own.
     """
 
     _load_processor = False
@@ -126,7 +129,17 @@ class TranslationPipeline(Pipeline):
                     f"{_shorten(texts[i])}. Shorten it, or set `truncation=True`."
                 )
 
-    def _sanitize_parameters(self, truncation: bool | None = None, **generate_kwargs):
+    def _sanitize_parameters(
+        self,
+        truncation: bool | None = None,
+        src_lang: str | None = None,
+        tgt_lang: str | None = None,
+        **generate_kwargs,
+    ):
+        pair = [getattr(self.model.config, name, None) for name in ("source_lang", "target_lang")]
+        if not all(lang in (None, own) for lang, own in zip((src_lang, tgt_lang), pair, strict=True)):
+            own = " to ".join(filter(None, pair)) or "that of its training"
+            raise ValueError(f"This model has one pair of languages, {own}: leave `src_lang` and `tgt_lang` out.")
         preprocess = {} if truncation is None else {"truncation": truncation}
         return preprocess, generate_kwargs, {}
 
