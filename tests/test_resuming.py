@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from datasets import Dataset
+from torch._dynamo.utils import counters
 from test_runs import Send, arguments, make_checkpoint, weights_of
 from test_training import make_trainer  # noqa: F401  a fixture
 from transformers import EarlyStoppingCallback, TrainerCallback
@@ -344,3 +345,19 @@ def test_rows_that_are_made_on_the_fly_do_not_hinder(make_trainer, tmp_path):  #
     with pytest.raises(InterruptedError):
         train(tmp_path / "run", Crash(4), save_steps=4)  # the second epoch's end
     assert all(map(torch.equal, whole, train(tmp_path / "run", save_steps=4, resume_from_checkpoint=True)))
+
+
+@pytest.mark.parametrize("budget", [None, 12])
+def test_a_compiled_run_trains_as_an_eager_one_and_goes_on(make_trainer, tmp_path, budget):  # noqa: F811
+    settings = {"save_strategy": "steps", "save_steps": 2, "dropout": 0.0, "budget": budget}
+    eager = train_in(tmp_path / "eager", make_trainer, **settings)
+    counters.clear()
+    settings |= {"torch_compile_backend": "aot_eager"}  # torch's kernels, in the compiler's graphs
+    whole = train_in(tmp_path / "whole", make_trainer, **settings)
+    assert counters["stats"]["unique_graphs"] > 0
+    assert not counters["graph_break"]
+    losses = [[entry["loss"] for entry in t.state.log_history if "loss" in entry] for t in (eager, whole)]
+    assert losses[1] == pytest.approx(losses[0], rel=1e-4)
+    with pytest.raises(InterruptedError):
+        train_in(tmp_path / "run", make_trainer, Crash(2), **settings)
+    assert_same_end(whole, train_in(tmp_path / "run", make_trainer, resume=True, **settings))

@@ -165,7 +165,7 @@ def test_train_and_evaluate_a_language_model(tmp_path):
     run(
         "train_language_model.py", "--train_file", train, "--output_dir", student, "--config_overrides", TINY_GPT,
         "--block_size", 24, "--max_steps", 2, "--logging_steps", 1, "--use_cpu", "true", "--bf16", "true",
-        "--teacher_models", out, "--tokenizer_name", out, "--distillation_alpha", 1,
+        "--teacher_models", out, "--tokenizer_name", out, "--distillation_alpha", 1, "--torch_compile_backend", "aot_eager",
     )  # fmt: skip
     state = json.loads((student / "trainer_state.json").read_text(encoding="utf-8"))
     assert 0 < state["log_history"][0]["loss"] < 10
@@ -175,7 +175,7 @@ def test_two_processes_train_one_model(translation, tmp_path):
     # `--multi_gpu` makes accelerate start several processes; the option `use_cpu` keeps them off the GPUs
     launcher = ("-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--num_machines", "1",
                 "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0")  # fmt: skip
-    run(*translation, launcher=launcher)
+    run(*translation, "--torch_compile_backend", "aot_eager", launcher=launcher)
     assert (tmp_path / "run" / "model.safetensors").is_file()
     assert "2 x" in (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
 

@@ -76,6 +76,8 @@ class ScratchTrainerMixin(Trainer):
         super().__init__(*args, **kwargs)
         if use_cache is not None:
             self.model.config.use_cache = use_cache
+        # of `torch_compile`: each kind of layer once, whatever their number, and the loss without logits as it is
+        self.accelerator.state.dynamo_plugin.use_regional_compilation = True
         prepare_fsdp(self.accelerator)
         self.r_drop_alpha = r_drop_alpha
         self.distillation_alpha = distillation_alpha if teacher_models else 0.0
