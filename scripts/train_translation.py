@@ -17,6 +17,7 @@ from transformers import AutoModelForSeq2SeqLM, DataCollatorForSeq2Seq, Generati
 from hf_scratch import ScratchTransformerConfig, ScratchTransformerForConditionalGeneration
 from hf_scratch.data.columns import read_numbers
 from hf_scratch.data.pairs import PairsWithBPEDropout, check_lengths, count_cut, count_tokens
+from hf_scratch.data.sampling import round_up
 from hf_scratch.data.splits import describe_split
 from hf_scratch.errors import command, preparation
 from hf_scratch.evaluation.metrics import compute_bleu, load_rouge_scorer, score_summaries
@@ -65,14 +66,19 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
         decoder_start_token_id=tokenizer.bos_token_id,
     )
     name_languages(model.config, *((None, None) if is_summary else (data_args.source_lang, data_args.target_lang)))
-    limits = (data_args.max_source_length, data_args.max_target_length)
+    limits, multiple = (data_args.max_source_length, data_args.max_target_length), data_args.pad_to_multiple_of
     cut = {name: count_cut(rows, name, *limits) for name, rows in encoded.items()}
     longest = getattr(model.config, "max_position_embeddings", None)
     for name, rows in encoded.items():
         advice = "Lower `max_source_length` and `max_target_length`, or raise `max_position_embeddings`."
-        check_lengths(read_numbers(rows, "length"), longest, f"pairs of {describe_split(data_args, name)}", advice)
+        lengths = round_up(read_numbers(rows, "length"), multiple)
+        check_lengths(lengths, longest, f"pairs of {describe_split(data_args, name)}", advice)
     # whose training lengths are unknown
-    if (data_args.bpe_dropout or data_args.streaming) and longest is not None and max(limits) > longest:
+    if (
+        (data_args.bpe_dropout or data_args.streaming)
+        and longest is not None
+        and round_up(max(limits), multiple) > longest
+    ):
         raise ValueError(
             f"`max_source_length` and `max_target_length` are {limits[0]} and {limits[1]}, but the model has "
             f"{longest} positions. Lower the former, or raise `max_position_embeddings`."
@@ -117,7 +123,7 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
         args=args,
         train_dataset=train_dataset,
         eval_dataset=encoded.get("validation"),
-        data_collator=DataCollatorForSeq2Seq(tokenizer, model=model),
+        data_collator=DataCollatorForSeq2Seq(tokenizer, model=model, pad_to_multiple_of=multiple),
         processing_class=tokenizer,
         compute_metrics=compute_metrics if args.predict_with_generate else None,
         callbacks=callbacks,

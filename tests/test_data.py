@@ -436,6 +436,15 @@ def test_token_budget_batches(lengths, max_tokens, processes, limit):
         assert all(len(part) * max(lengths[row] for row in part) <= (limit or max_tokens) for part in dealt if part)
 
 
+def test_updates_of_padded_tokens_count_the_padding():
+    sampler = TokenBudgetBatchSampler([1, 8, 9, 3, 16, 20], 32, pad_to_multiple_of=8)
+    updates = sorted(sorted(update) for update in sampler)
+    assert updates == [[0, 1, 3], [2, 4], [5]]  # of 8, 16 and 24 tokens per row
+    assert [sampler.share(processes, 24) for processes in (1, 2, 3)] == [2, 1, 1]
+    with pytest.raises(ValueError, match="the longest row has 24 tokens"):
+        TokenBudgetBatchSampler([20], 23, pad_to_multiple_of=8)
+
+
 def test_updates_of_tokens_are_as_full_as_can_be():
     # two rows of length 3 fit into 8 tokens, three do not
     assert TokenBudgetBatchSampler([3, 3, 3, 4, 4], 8).update_sizes().tolist() == [2, 2, 1]

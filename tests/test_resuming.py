@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 from datasets import Dataset
-from torch._dynamo.utils import counters
 from test_runs import Send, arguments, make_checkpoint, weights_of
 from test_training import make_trainer  # noqa: F401  a fixture
+from torch._dynamo.utils import counters
 from transformers import EarlyStoppingCallback, TrainerCallback
 
 from hf_scratch.errors import UserError

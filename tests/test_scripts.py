@@ -165,7 +165,8 @@ def test_train_and_evaluate_a_language_model(tmp_path):
     run(
         "train_language_model.py", "--train_file", train, "--output_dir", student, "--config_overrides", TINY_GPT,
         "--block_size", 24, "--max_steps", 2, "--logging_steps", 1, "--use_cpu", "true", "--bf16", "true",
-        "--teacher_models", out, "--tokenizer_name", out, "--distillation_alpha", 1, "--torch_compile_backend", "aot_eager",
+        "--teacher_models", out, "--tokenizer_name", out, "--distillation_alpha", 1,
+        "--torch_compile_backend", "aot_eager",
     )  # fmt: skip
     state = json.loads((student / "trainer_state.json").read_text(encoding="utf-8"))
     assert 0 < state["log_history"][0]["loss"] < 10

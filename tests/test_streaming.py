@@ -21,6 +21,7 @@ from hf_scratch import ScratchGPTConfig
 from hf_scratch.data.cache import describe_source
 from hf_scratch.data.masking import TextSplitter
 from hf_scratch.data.pairs import PairEncoder, take_pairs
+from hf_scratch.data.sampling import round_up
 from hf_scratch.data.splits import load_splits
 from hf_scratch.data.streaming import POSITION, RowStream, StreamCollator, load_stream
 from hf_scratch.data.texts import PackedTextsCollator, TextPacker, pack_texts, take_texts
@@ -97,12 +98,13 @@ def test_packing_in_a_stream_equals_packing_in_memory(make_stream, tokenizer):
     assert passes[0] != expected
 
 
-def test_pairs_in_a_stream_are_batched_by_tokens(tmp_path, joint_tokenizer):
+@pytest.mark.parametrize("multiple", [None, 8])
+def test_pairs_in_a_stream_are_batched_by_tokens(tmp_path, joint_tokenizer, multiple):
     pairs = [{"en": "dog " * (i % 5 + 1), "de": f"Hund {i}"} for i in range(60)]
     args = TranslationArguments(dataset_name=str(write_shards(tmp_path / "data", split(pairs, 2))))
     encode = PairEncoder(joint_tokenizer, 40, 40)
     stream = RowStream(load_stream(args)[0], lambda rows, name: take_pairs(rows, "en", "de", name), encode, 1000)
-    stream.max_tokens = 60
+    stream.max_tokens, stream.pad_to_multiple_of = 60, multiple
     stream.assign_shard(0, 1, 3)
     batches, seen = [], 0
     for rows, _ in stream:
@@ -111,7 +113,7 @@ def test_pairs_in_a_stream_are_batched_by_tokens(tmp_path, joint_tokenizer):
         if seen >= 60:
             break
     assert seen == 60
-    assert all(len(rows) * max(row["length"] for row in rows) <= 60 for rows in batches)
+    assert all(len(rows) * round_up(max(row["length"] for row in rows), multiple) <= 60 for rows in batches)
     expected = encode(take_pairs(Dataset.from_list(pairs), "en", "de")[:]).to_pylist()
     assert sorted(map(str, expected)) == sorted(str(row) for rows in batches for row in rows)
 

@@ -50,7 +50,7 @@ def make_trainer(tmp_path, joint_tokenizer):
     rows = tokenize_pairs(pairs, joint_tokenizer, 40, 40, "train")
 
     def make(budget=None, callbacks=None, r_drop_alpha=0.0, dropout=0.0, bpe_dropout=0.0, teaching=(), ema_decay=None,
-             **kwargs):  # fmt: skip
+             padding=None, **kwargs):  # fmt: skip
         train_dataset, teaching = rows, dict(teaching)
         if bpe_dropout:
             train_dataset = PairsWithBPEDropout(pairs, rows, joint_tokenizer, bpe_dropout, 40, 40)
@@ -61,8 +61,9 @@ def make_trainer(tmp_path, joint_tokenizer):
         )  # fmt: skip
         return TranslationTrainer(
             model=model, args=args, train_dataset=train_dataset, eval_dataset=rows, processing_class=joint_tokenizer,
-            data_collator=DataCollatorForSeq2Seq(joint_tokenizer, model=model), callbacks=callbacks,
-            max_tokens_per_batch=budget, r_drop_alpha=r_drop_alpha, ema_decay=ema_decay, **teaching,
+            data_collator=DataCollatorForSeq2Seq(joint_tokenizer, model=model, pad_to_multiple_of=padding),
+            callbacks=callbacks, max_tokens_per_batch=budget, r_drop_alpha=r_drop_alpha, ema_decay=ema_decay,
+            **teaching,
         )  # fmt: skip
 
     return make
@@ -77,6 +78,19 @@ def test_a_token_budget_bounds_each_batch(make_trainer):
     assert trainer.state.global_step == 2 * len(batches)
     rows_per_update = metrics["train_samples_per_second"] / metrics["train_steps_per_second"]
     assert rows_per_update == pytest.approx(4 / len(batches), rel=1e-3)
+
+
+def test_batches_padded_to_a_multiple_keep_their_budget_and_lose_nothing(make_trainer):
+    plain, padded = (
+        make_trainer(budget=16, max_steps=2, padding=padding, save_strategy="no") for padding in (None, 8)
+    )
+    shapes = [tuple(batch["input_ids"].shape + batch["labels"].shape) for batch in padded.get_train_dataloader()]
+    assert len(shapes) > 1
+    assert all(
+        rows * max(source, target) <= 16 and source % 8 == target % 8 == 0 for rows, source, _, target in shapes
+    )
+    assert padded.evaluate()["eval_loss"] == pytest.approx(plain.evaluate()["eval_loss"], rel=1e-5)
+    padded.train()
 
 
 @pytest.mark.parametrize("budget", [None, 20])

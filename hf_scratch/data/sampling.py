@@ -109,6 +109,7 @@ class TokenBudgetBatchSampler(UpdateBatchSampler):
         max_tokens_per_part: tokens of a part at most. Default: an update's, shared among the parts; if the rows do not
             divide evenly, a part has a row more than another.
         seed: decides the order, together with the epoch.
+        pad_to_multiple_of: the collator's, to which each length is rounded up. Default: rows are not padded further.
 
     Raises:
         ValueError: a row is longer than `max_tokens` or `max_tokens_per_part`.
@@ -121,9 +122,10 @@ class TokenBudgetBatchSampler(UpdateBatchSampler):
         parts: int = 1,
         max_tokens_per_part: int | None = None,
         seed: int = 42,
+        pad_to_multiple_of: int | None = None,
     ):
         super().__init__(parts)
-        lengths = np.asarray(lengths)
+        lengths = round_up(np.asarray(lengths), pad_to_multiple_of)
         longest = int(lengths.max())
         self.lengths = lengths.astype(np.min_scalar_type(longest))  # numpy sorts small integers faster
         self.max_tokens, self.seed = max_tokens, seed
@@ -173,6 +175,11 @@ class TokenBudgetBatchSampler(UpdateBatchSampler):
         rows = rows[np.argsort(self.lengths[rows], kind="stable")]  # rows of one length stay shuffled
         for update in rng.permutation(len(self.bounds) - 1).tolist():
             yield rows[self.bounds[update] : self.bounds[update + 1]]
+
+
+def round_up(number: Any, multiple: int | None) -> Any:
+    """Round a number, or the numbers of an array, up to a multiple; None leaves them as they are."""
+    return number if multiple is None else (number + multiple - 1) // multiple * multiple
 
 
 def check_longest(longest: int, limit: int, option: str) -> None:

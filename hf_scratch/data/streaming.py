@@ -57,6 +57,7 @@ class RowStream(torch.utils.data.IterableDataset):
     Attributes:
         max_tokens: tokens of a batch at most, padding included. Rows of similar length of a block are batched
             together, and an item of the stream is a batch. Default: an item is a row. Needs a column "length".
+        pad_to_multiple_of: see `TokenBudgetBatchSampler`.
         positions: where the readers of this process go on, the next first. Empty at the start of the stream.
 
     Raises:
@@ -74,6 +75,7 @@ class RowStream(torch.utils.data.IterableDataset):
         self.texts, self.take, self.encode, self.buffer_size, self.name = texts, take, encode, buffer_size, name
         self.num_shards = texts.num_shards
         self.max_tokens: int | None = None
+        self.pad_to_multiple_of: int | None = None
         self.positions: list[dict[str, int]] = []
         self.assign_shard(0, 1, 0)
 
@@ -120,7 +122,8 @@ class RowStream(torch.utils.data.IterableDataset):
         generator = np.random.default_rng([self.seed % 2**63, reader, first.shard, first.text, first.row])
         if self.max_tokens is not None:
             lengths = [row.table["length"][row.row].as_py() for row in block]
-            return iter(TokenBudgetBatchSampler(lengths, self.max_tokens, seed=int(generator.integers(2**62))))
+            seed, multiple = int(generator.integers(2**62)), self.pad_to_multiple_of
+            return iter(TokenBudgetBatchSampler(lengths, self.max_tokens, seed=seed, pad_to_multiple_of=multiple))
         order = generator.permutation(len(block)).tolist() if self.buffer_size else range(len(block))
         return ([i] for i in order)
 

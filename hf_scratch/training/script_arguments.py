@@ -155,6 +155,9 @@ class TranslationArguments(DataArguments):
         "Tokens of a batch at most, on each device. Beside max_tokens_per_update, it is what a device can hold, and "
         "gradient_accumulation_steps follow.",
     )
+    pad_to_multiple_of: int | None = option(
+        None, "Pad both sides of a batch to a multiple of this, e.g. 8 on a GPU: batches then have few shapes."
+    )
     bpe_dropout: float = option(0.0, "BPE-dropout: share of merges left out of the training text at random.")
     num_beams: int = option(5, "Beams for the final test; saved in the generation config.")
     length_penalty: float = option(1.0, "Length penalty for beam search; saved in the generation config.")

@@ -11,6 +11,7 @@ from ..data.sampling import (
     TokenBudgetBatchSampler,
     UpdateBatchSampler,
     check_longest,
+    round_up,
 )
 from ..data.streaming import RowStream
 from .trainer_mixin import ScratchTrainerMixin
@@ -51,9 +52,10 @@ class TranslationTrainer(ScratchTrainerMixin, Seq2SeqTrainer):
     Args:
         r_drop_alpha, teacher_models, distillation_alpha, ema_decay: as for LanguageModelTrainer.
         max_tokens_per_update: at most this many tokens in an update, of all processes together, counted on the pairs'
-            longer side with padding. It replaces `per_device_train_batch_size` and `train_sampling_strategy`, and
-            needs a column "length" in the training set. The steps of gradient accumulation follow from
-            `max_tokens_per_batch`, if that is given; otherwise there is one.
+            longer side with padding, also by the collator's `pad_to_multiple_of`. It replaces
+            `per_device_train_batch_size` and `train_sampling_strategy`, and needs a column "length" in the training
+            set. The steps of gradient accumulation follow from `max_tokens_per_batch`, if that is given; otherwise
+            there is one.
         max_tokens_per_batch: at most this many tokens in a batch on one device, for its memory. Without
             `max_tokens_per_update`, an update has as many for each process and step of gradient accumulation.
 
@@ -80,15 +82,18 @@ class TranslationTrainer(ScratchTrainerMixin, Seq2SeqTrainer):
 
     def _make_budget_sampler(self) -> TokenBudgetBatchSampler:
         """Make the sampler, and set the steps of gradient accumulation."""
-        args, seed = self.args, data_seed(self.args)
+        args, options = self.args, {"seed": data_seed(self.args), "pad_to_multiple_of": self._multiple()}
         tokens, limit, lengths = self.max_tokens_per_update, self.max_tokens_per_batch, self.row_lengths()
         if tokens is None:
             parts = args.world_size * args.gradient_accumulation_steps
             per_batch: Any = limit
-            return TokenBudgetBatchSampler(lengths, per_batch * parts, parts, limit, seed)
-        sampler = TokenBudgetBatchSampler(lengths, tokens, seed=seed)
+            return TokenBudgetBatchSampler(lengths, per_batch * parts, parts, limit, **options)
+        sampler = TokenBudgetBatchSampler(lengths, tokens, **options)
         args.gradient_accumulation_steps = sampler.share(args.world_size, limit)
         return sampler
+
+    def _multiple(self) -> int | None:
+        return getattr(self.data_collator, "pad_to_multiple_of", None)
 
     def _share_stream(self, stream: RowStream) -> None:
         """Batch a stream of pairs by tokens, and set the steps of gradient accumulation."""
@@ -99,8 +104,8 @@ class TranslationTrainer(ScratchTrainerMixin, Seq2SeqTrainer):
             args.gradient_accumulation_steps = math.ceil(share / size) if size else 1
             size = int(share / args.gradient_accumulation_steps)
         pairs: Any = stream.encode
-        check_longest(max(pairs.limits), size, option)
-        stream.max_tokens = size
+        check_longest(round_up(max(pairs.limits), self._multiple()), size, option)
+        stream.max_tokens, stream.pad_to_multiple_of = size, self._multiple()
 
     def make_batch_sampler(self) -> UpdateBatchSampler | None:
         """Make the sampler, by tokens if there is a budget of them."""
