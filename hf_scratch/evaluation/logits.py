@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-CPU_BLOCK, ACCELERATOR_BLOCK = 2**20, 2**26  # logits in a block, as in the loss of training
+from ..models.loss import rows_of_a_block
 
 
 def iterate_logits(
@@ -37,7 +37,7 @@ def iterate_logits(
         vocabulary = states.shape[-1]
     targets = targets.to(states.device)
     rows, places = (targets != -100).nonzero(as_tuple=True)
-    size = max((CPU_BLOCK if states.device.type == "cpu" else ACCELERATOR_BLOCK) // vocabulary, 1)
+    size = rows_of_a_block(states.device.type, vocabulary)
     for part in zip(rows.split(size), places.split(size), strict=True):
         logits = head(states[part]).float()
         yield logits, targets[part].to(logits.device)

@@ -162,10 +162,20 @@ def _predict(teachers: list[Teacher], rows: slice, vocab_size: int) -> torch.Ten
     return total / len(teachers)
 
 
+def rows_of_a_block(device: str, vocab_size: int) -> int:
+    """How many tokens' logits are computed at a time, by the device's type.
+
+    2**20 logits and their softmax fit in a CPU's cache. An accelerator wants large products, and few sums into the
+    weight's gradient: there, 2**27 logits in float32 take half a GiB, and a step about one more than that.
+    """
+    return max((2**20 if device == "cpu" else 2**27) // vocab_size, 1)
+
+
 class _LinearCrossEntropy(torch.autograd.Function):
     """Computes a block of logits at a time, and its gradient right away, so that no more than a block is kept.
 
-    torch 2.13 has a function of this name, which avoids the logits only without label smoothing.
+    torch 2.13 has a function of this name. It avoids the logits only without label smoothing, and rounds the loss to
+    the inputs' dtype.
     """
 
     @staticmethod
@@ -194,8 +204,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         loss = torch.zeros((), dtype=torch.float32, device=hidden_states.device)
         label_weight = 1.0 - distillation_alpha if teachers else 1.0
 
-        # 2**20 logits and their softmax fit in a CPU's cache; an accelerator needs larger blocks
-        rows = 2 * max((2**20 if device == "cpu" else 2**26) // vocab_size // 2, 1)
+        rows = 2 * max(rows_of_a_block(device, vocab_size) // 2, 1)  # R-Drop's pairs stay together
         with torch.autocast(device, enabled=False):
             for begin in range(0, len(labels), rows):
                 part = slice(begin, begin + rows)

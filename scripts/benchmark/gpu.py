@@ -187,8 +187,11 @@ def compare_losses(setting: Setting, rounds: int) -> dict[str, Any]:
         "all logits": lambda: torch.nn.functional.cross_entropy(head(hidden).float(), labels),
     }
     if hasattr(torch.nn.functional, "linear_cross_entropy"):
-        function = torch.nn.functional.linear_cross_entropy
-        losses["torch's linear_cross_entropy"] = lambda: function(hidden, head.weight, labels)
+        # in blocks, which autocast does not reach
+        function, options = torch.nn.functional.linear_cross_entropy, torch.nn.LinearCrossEntropyOptions()
+        losses["torch's linear_cross_entropy"] = lambda: function(
+            hidden.bfloat16(), head.weight.bfloat16(), labels, options=options
+        )
     try:
         from liger_kernel.transformers import LigerFusedLinearCrossEntropyLoss
 
