@@ -28,9 +28,11 @@ def word_tokenizer():
     return make_tokenizer(["<pad>", "<s>", "</s>", "<unk>", *(f"w{i}" for i in range(4, 60))], bos_token="<s>")
 
 
-def test_ctranslate2_translates_as_a_pre_norm_model(word_tokenizer, tmp_path):
+@pytest.mark.parametrize("vocab_size", [60, 64])  # the tokenizer's, and padded for a GPU
+def test_ctranslate2_translates_as_a_pre_norm_model(word_tokenizer, vocab_size, tmp_path):
     ctranslate2 = pytest.importorskip("ctranslate2")
-    ours = make_transformer(norm_first=True, decoder_attention_heads=4, lm_head_bias=True, activation_function="gelu")
+    options = {"decoder_attention_heads": 4, "lm_head_bias": True, "activation_function": "gelu"}
+    ours = make_transformer(norm_first=True, vocab_size=vocab_size, **options)
     learn_to_copy(ours)
     folder = to_ctranslate2(ours, word_tokenizer, tmp_path / "ct2")
     translator = ctranslate2.Translator(str(folder), intra_threads=1)
@@ -38,10 +40,12 @@ def test_ctranslate2_translates_as_a_pre_norm_model(word_tokenizer, tmp_path):
     assert (folder / "tokenizer.json").is_file()
 
 
-@pytest.mark.parametrize("overrides", [{}, {"layer_norm_eps": 1e-2}, {"tie_word_embeddings": False}], ids=str)
+@pytest.mark.parametrize(
+    "overrides", [{}, {"layer_norm_eps": 1e-2}, {"tie_word_embeddings": False}, {"vocab_size": 320}], ids=str
+)
 def test_ctranslate2_continues_as_a_gpt(tokenizer, overrides, tmp_path):
     ctranslate2 = pytest.importorskip("ctranslate2")
-    ours = shake(make_gpt(vocab_size=len(tokenizer), **overrides))
+    ours = shake(make_gpt(**{"vocab_size": len(tokenizer), **overrides}))
     folder = to_ctranslate2(ours, tokenizer, tmp_path / "ct2")
     generator = ctranslate2.Generator(str(folder), intra_threads=1)
     ids = tokenizer("the cat").input_ids

@@ -49,7 +49,8 @@ def translation(pairs, tmp_path):
     """A command line that trains for a second."""
     recipe = ROOT / "scripts" / "recipes" / "multi30k_tiny.yaml"
     options = {
-        "dataset_name": pairs, "output_dir": tmp_path / "run", "vocab_size": 300, "config_overrides": TINY_TRANSFORMER,
+        "dataset_name": pairs, "output_dir": tmp_path / "run", "vocab_size": 300,
+        "config_overrides": f"{TINY_TRANSFORMER},vocab_size=320",  # more than the tokenizer has, as for a GPU
         "max_source_length": 20, "max_target_length": 20, "max_tokens_per_batch": 60, "warmup_steps": 2,
         "max_steps": 4, "save_steps": 2, "eval_steps": 2, "logging_steps": 1, "average_checkpoints": 2, "num_beams": 2,
         "use_cpu": "true",
@@ -70,7 +71,7 @@ def test_train_resume_and_evaluate_a_translator(translation, pairs, tmp_path):
     ):  # fmt: skip
         assert (out / name).exists(), name
     config = json.loads((out / "config.json").read_text(encoding="utf-8"))
-    assert (config["source_lang"], config["target_lang"], config["d_model"]) == ("en", "de", 16)
+    assert (config["source_lang"], config["target_lang"], config["vocab_size"]) == ("en", "de", 320)
     generation = json.loads((out / "generation_config.json").read_text(encoding="utf-8"))
     assert (generation["num_beams"], generation["max_length"]) == (2, 20)
     assert "top_k" not in generation  # no defaults written out

@@ -1,6 +1,7 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 """Convert our models to folders of CTranslate2, an inference engine for Transformers in C++."""
 
+import copy
 import json
 import os
 import tempfile
@@ -47,7 +48,9 @@ def to_ctranslate2(
     output_dir = Path(output_dir)
     with tempfile.TemporaryDirectory() as folder:
         stock.float().save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
+        padded = copy.deepcopy(tokenizer)  # CTranslate2 wants a token for each row of the embedding
+        padded.add_tokens([f"[UNUSED{i}]" for i in range(len(tokenizer), config.vocab_size)])
+        padded.save_pretrained(folder)
         try:
             TransformersConverter(folder).convert(str(output_dir), quantization=quantization)
         except KeyError as error:
