@@ -30,6 +30,7 @@ from safetensors import SafetensorError
 from tqdm.auto import tqdm
 
 SECONDS_BEFORE_OTHERS_PRINT = 10.0
+PROGRAM = "hf-scratch"  # in a command that it runs, it begins sys.argv[0]
 LONGEST_MESSAGE = 600  # characters; longer messages of other libraries are cut
 USERS_ERRORS = (ValueError, OverflowError, OSError, ImportError, StrictDataclassError, DatasetsError, SafetensorError)
 
@@ -90,7 +91,9 @@ def command(main: Callable) -> Callable:
 
 
 def command_words() -> list[str]:
-    """The words before the arguments of this command: the script's file, or its module in the installed package."""
+    """The words before the arguments of this command: `hf-scratch NAME`, the script's file, or its module."""
+    if sys.argv[0].startswith(f"{PROGRAM} "):
+        return sys.argv[0].split()
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     if spec is not None and spec.name.startswith("hf_scratch.scripts."):
         return ["python", "-m", spec.name]

@@ -5,23 +5,24 @@
 python scripts/run_onnx.py OUT "Once upon a time"
 """
 
+import argparse
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
-from onnxruntime import InferenceSession, SessionOptions
 from tokenizers import Tokenizer
 
 
-def run(session: InferenceSession, values: dict) -> dict:
+def run(session, values: dict) -> dict:
     """Run a graph on those `values` that it takes, and return its outputs by name."""
     given = {node.name: values[node.name] for node in session.get_inputs()}
     return dict(zip([node.name for node in session.get_outputs()], session.run(None, given), strict=True))
 
 
-def load(folder: Path, threads: int = 0) -> dict[str, InferenceSession]:
+def load(folder: Path, threads: int = 0) -> dict:
     """The graphs "prefill" and "decode", and the "encoder" of an encoder-decoder. 0 threads means all cores."""
+    from onnxruntime import InferenceSession, SessionOptions
+
     options = SessionOptions()
     options.intra_op_num_threads = threads
     files = {"encoder": folder / "encoder" / "model.onnx"} if (folder / "encoder").is_dir() else {}
@@ -29,7 +30,7 @@ def load(folder: Path, threads: int = 0) -> dict[str, InferenceSession]:
     return {name: InferenceSession(file, options) for name, file in files.items()}
 
 
-def generate(graphs: dict[str, InferenceSession], config: dict, ids: list[int], max_new_tokens: int) -> list[int]:
+def generate(graphs: dict, config: dict, ids: list[int], max_new_tokens: int) -> list[int]:
     """Return the most likely next tokens, without the end token."""
     source, tokens, last = np.array([ids]), [], config["max_position_embeddings"] - 1
     values = {"input_ids": source, "attention_mask": np.ones_like(source)}
@@ -54,12 +55,18 @@ def generate(graphs: dict[str, InferenceSession], config: dict, ids: list[int], 
     return tokens
 
 
-if __name__ == "__main__":
-    if len(sys.argv) != 3:
-        sys.exit(__doc__)
-    folder = Path(sys.argv[1])
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="what export_onnx.py has written")
+    parser.add_argument("text", help="what the model reads")
+    args = parser.parse_args()
+    folder = args.folder
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    prompt = tokenizer.encode(sys.argv[2]).ids
+    prompt = tokenizer.encode(args.text).ids
     new = generate(load(folder), config, prompt, max_new_tokens=100)
     print(tokenizer.decode(new if (folder / "encoder").is_dir() else prompt + new))
+
+
+if __name__ == "__main__":
+    main()

@@ -8,6 +8,7 @@ curl -N localhost:8000/v1/completions -H "Content-Type: application/json" \\
 """
 
 import importlib.util
+import sys
 
 import typer
 
@@ -19,7 +20,8 @@ PACKAGES = ("fastapi", "uvicorn", "openai", "pydantic")
 
 @command
 def main():
-    if missing := [name for name in PACKAGES if importlib.util.find_spec(name) is None]:
+    missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
+    if missing and "--help" not in sys.argv:
         raise UserError(f"Serving needs {', '.join(missing)}: pip install 'hf-scratch[serve]'.")
     from transformers.cli.serve import Serve
     from transformers.cli.serving import model_manager

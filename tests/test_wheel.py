@@ -72,11 +72,15 @@ def run(python: Path, folder: Path, *words, check: bool = True, **environment) -
     ("script", "recipe"), [("train_translation", "demo_numbers"), ("train_language_model", "demo_stories")]
 )
 def test_a_recipe_is_trained_by_name(python, script, recipe, tmp_path):
-    words = [f"hf_scratch.scripts.{script}", recipe, "--output_dir", "run", *TEN_UPDATES]
-    run(python, tmp_path, "-m", *words)
+    name = script.replace("_", "-")
+    words = [recipe, "--output_dir", "run", *TEN_UPDATES]
+    run(python, tmp_path, python.with_name("hf-scratch"), name, *words)
     assert (tmp_path / "run" / "model.safetensors").is_file()
     card = (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
-    assert f"python -m hf_scratch.scripts.{script} {recipe} --output_dir run --max_steps 10" in card
+    assert f"hf-scratch {name} {recipe} --output_dir run --max_steps 10" in card
+    listed = run(python, tmp_path, python.with_name("hf-scratch"), "--help").stdout
+    assert name in listed
+    assert " demo " not in listed  # it needs the clone
 
 
 def test_accelerate_launches_a_module(python, tmp_path):

@@ -165,6 +165,6 @@ def read_records(folder: Path) -> dict[str, Record]:
 
 def _describe_command() -> str:
     *words, script = command_words()
-    if "-m" not in words:
+    if script.endswith(".py"):
         script = os.path.join("scripts", os.path.basename(script))
     return shlex.join([*words, script, *(hide_folders(word) for word in sys.argv[1:])])

@@ -5,12 +5,13 @@ import difflib
 import logging
 import math
 import sys
-from collections.abc import Iterable, Sequence
+from argparse import SUPPRESS
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from transformers import HfArgumentParser, PreTrainedConfig, set_seed
+from transformers import HfArgumentParser, PreTrainedConfig, TrainingArguments, set_seed
 
 from ..data.cache import FILES, is_prepared, load_prepared
 from ..data.splits import load_from_arguments
@@ -25,12 +26,62 @@ logger = logging.getLogger(__name__)
 # the package's recipes: in the wheel, and in a clone
 RECIPES = tuple(Path(__file__).parents[level] / "scripts" / "recipes" for level in (1, 2))
 
+OF_TRANSFORMERS = "transformers' TrainingArguments"
+FIRST_OF_GROUPS = {  # of a training's help: the option that begins a group
+    "preset": "model", "dataset_name": "data", "global_batch_size": "training", "task": "data", "text_column": "data",
+    "max_tokens_per_update": "training", "decay_all_parameters": "training", "output_dir": OF_TRANSFORMERS,
+}  # fmt: skip
+HELP_OF_TRANSFORMERS = (
+    "All options of transformers' TrainingArguments work, too: --output_dir, which is needed; --num_train_epochs, "
+    "--max_steps, --learning_rate, --warmup_steps, --eval_strategy, --save_steps, --bf16, --use_cpu, --seed, "
+    "--resume_from_checkpoint last, --disable_tqdm and others. They are described at "
+    "https://huggingface.co/docs/transformers/main_classes/trainer and listed by --help_all."
+)
+
 
 class _Parser(HfArgumentParser):
-    """An HfArgumentParser whose errors end a command as its other ones do."""
+    """An HfArgumentParser whose errors end a command as its other ones do.
+
+    The help of a training has groups, and leaves out the options of transformers' TrainingArguments; `--help_all`
+    lists them, too.
+    """
+
+    def __init__(self, dataclass_types: Sequence[Any], words: Sequence[str]):
+        self.names = [field.name for cls in dataclass_types for field in fields(cls)]
+        self.is_training = any(issubclass(cls, TrainingArguments) for cls in dataclass_types)
+        self.lists_all = "--help_all" in words
+        self.group, self.groups = "options", {}
+        super().__init__(dataclass_types, usage="%(prog)s [recipe] [--flag value ...]", allow_abbrev=False)
+        if self.is_training:
+            description = "show the options of transformers' TrainingArguments, too"
+            self.groups["options"].add_argument("--help_all", action="help", help=description)
+
+    def add_argument(self, *names, **kwargs):
+        """Add an option to its group, without HfArgumentParser's second spelling: --a-b of --a_b."""
+        names = [name for name in names if "-" not in name.lstrip("-")]
+        if self.is_training:
+            self.group = FIRST_OF_GROUPS.get(names[0].lstrip("-"), self.group)
+            if self.group == OF_TRANSFORMERS and not self.lists_all:
+                kwargs["help"] = SUPPRESS
+        if self.group not in self.groups:
+            self.groups[self.group] = self.add_argument_group(self.group)
+        return self.groups[self.group].add_argument(*names, **kwargs)
+
+    def format_help(self) -> str:
+        """Name the recipes that fit, and where the other options are described."""
+        if self.is_training:
+            self.description = f"Recipes: {', '.join(list_recipes(self.names))}; or a YAML or JSON file of flags."
+            self.epilog = HELP_OF_TRANSFORMERS
+        return super().format_help()
 
     def error(self, message: str):
         raise UserError(message)
+
+
+def list_recipes(names: Collection[str] | None = None) -> list[str]:
+    """List the names of the package's recipes, or only of those whose arguments are all among `names`."""
+    files = sorted(file for folder in RECIPES for file in folder.glob("*.yaml"))
+    return [file.stem for file in files if names is None or read_recipe(file).keys() <= {*names}]
 
 
 def _read_command_line(
@@ -40,7 +91,7 @@ def _read_command_line(
 
     Files that are given replace the recipe's data set, and a data set replaces its files.
     """
-    args = list(sys.argv[1:] if args is None else args)
+    args = [_spell(word) for word in (sys.argv[1:] if args is None else args)]
     if not args or args[0].startswith("-"):
         return args, {}, ""
     path = Path(args[0]).expanduser()
@@ -58,8 +109,14 @@ def _read_command_line(
     return recipe_to_flags(recipe) + args[1:], recipe, path.stem
 
 
+def _spell(word: str) -> str:
+    """Write the flag --a-b=c as --a_b=c."""
+    flag, sign, value = word.partition("=")
+    return f"--{flag[2:].replace('-', '_')}{sign}{value}" if word.startswith("--") else word
+
+
 def _names(words: list[str]) -> set[str]:
-    return {word[2:].partition("=")[0].replace("-", "_") for word in words if word.startswith("--")}
+    return {word[2:].partition("=")[0] for word in words if word.startswith("--")}
 
 
 def given_arguments(args: list[str] | None = None) -> set[str]:
@@ -90,16 +147,14 @@ def parse_arguments(
         OSError: there is no such recipe.
     """
     words, recipe, name = _read_command_line(args, size)
-    usage = "%(prog)s [recipe.yaml] [--flag value ...]    (--help lists the flags)"
-    parser = _Parser(dataclass_types, usage=usage, allow_abbrev=False)
+    parser = _Parser(dataclass_types, words)
     try:
         results: tuple[Any, ...] = parser.parse_args_into_dataclasses(words, return_remaining_strings=True)
     except TypeError as error:  # an unknown key in a mapping that TrainingArguments passes on to accelerate
         raise ValueError(str(error)) from error
     *parsed, unknown = results
     if unknown:
-        names = [field.name for group in dataclass_types for field in fields(group)]
-        parser.error(f"unexpected: {unknown[0]}{_nearest(unknown[0].lstrip('-').split('=')[0], names)}")
+        parser.error(f"unexpected: {unknown[0]}{_nearest(unknown[0].lstrip('-').split('=')[0], parser.names)}")
     for group in parsed:
         for key, mapping in recipe.items():
             if isinstance(mapping, dict) and isinstance(pairs := getattr(group, key, None), str):
