@@ -7,6 +7,7 @@ from unittest.mock import patch
 
 import pytest
 import torch
+from accelerate.utils import compile_regions_fsdp2
 from conftest import FAMILIES, make_gpt, make_transformer
 from torch import nn
 from torch.distributed.checkpoint import save
@@ -36,9 +37,11 @@ MODELS = {
 }
 
 
-def shard(model: nn.Module) -> nn.Module:
+def shard(model: nn.Module, compiled: bool = False) -> nn.Module:
     """As accelerate does: layers, the head, the rest."""
     shard_shared_weights(model, ACCELERATOR)
+    if compiled:
+        compile_regions_fsdp2(model, backend="aot_eager")
     for module in list(model.modules()):
         if type(module).__name__ in model._no_split_modules:
             fully_shard(module)
@@ -66,6 +69,20 @@ def test_the_loss_without_logits_is_the_same_sharded(name, options, one_process_
             each.backward()
     for parameter, whole in zip(sharded.parameters(), model.parameters(), strict=True):
         assert isinstance(parameter, DTensor)
+        torch.testing.assert_close(parameter.grad.full_tensor(), whole.grad)
+
+
+@pytest.mark.parametrize("name", ["gpt, tied", "transformer, untied"])
+def test_a_sharded_model_is_compiled_layer_by_layer(name, one_process_group):
+    model = MODELS[name]().train()
+    sharded = shard(copy.deepcopy(model), compiled=True)
+    ids = torch.randint(3, 60, (2, 9), generator=torch.Generator().manual_seed(1))
+    for _ in range(2):
+        losses = [m(input_ids=ids, labels=ids, skip_logits=True).loss for m in (model, sharded)]
+        torch.testing.assert_close(losses[0], losses[1])
+        for each in losses:
+            each.backward()
+    for parameter, whole in zip(sharded.parameters(), model.parameters(), strict=True):
         torch.testing.assert_close(parameter.grad.full_tensor(), whole.grad)
 
 

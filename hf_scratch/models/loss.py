@@ -109,10 +109,13 @@ def linear_cross_entropy(
     if _is_sharded(lm_head) and not is_torchdynamo_compiling():
         # FSDP2 gathers the weights before a call of the module, and shards their gradients after its backward pass
         linear.forward = partial(_compute, partial(nn.Linear.forward, linear), linear, *arguments)
+        # accelerate compiles the module in place, and torch cannot trace the loss in it
+        compiled, linear._compiled_call_impl = linear._compiled_call_impl, None
         try:
             return lm_head(hidden_states)
         finally:
             del linear.forward
+            linear._compiled_call_impl = compiled
     is_known = type(lm_head) is nn.Linear and runs_own_code(lm_head)
     return _compute(lm_head, linear if is_known else None, *arguments, hidden_states)
 
