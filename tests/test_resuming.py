@@ -349,7 +349,7 @@ def test_rows_that_are_made_on_the_fly_do_not_hinder(make_trainer, tmp_path):  #
 
 @pytest.mark.parametrize("budget", [None, 12])
 def test_a_compiled_run_trains_as_an_eager_one_and_goes_on(make_trainer, tmp_path, budget):  # noqa: F811
-    settings = {"save_strategy": "steps", "save_steps": 2, "dropout": 0.0, "budget": budget}
+    settings = {"save_strategy": "steps", "save_steps": 0.3, "dropout": 0.0, "budget": budget}  # of 6: every second
     eager = train_in(tmp_path / "eager", make_trainer, **settings)
     counters.clear()
     settings |= {"torch_compile_backend": "aot_eager"}  # torch's kernels, in the compiler's graphs
