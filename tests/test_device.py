@@ -9,11 +9,13 @@ from contextlib import nullcontext
 import pytest
 import torch
 from accelerate.utils import compile_regions
-from conftest import FAMILIES
+from conftest import FAMILIES, make_variant
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import FlopCounterMode
 
+from hf_scratch.flops import count_flops, find_peak
 from hf_scratch.models.loss import Teacher
 
 DROPOUT = {
@@ -165,3 +167,21 @@ def test_each_kind_of_layer_compiles_once(family, num_layers):
         [node.target for node in graph.graph.nodes if node.op == "call_function"] for graph in recorder.graphs
     ]
     assert [nn.functional.linear] not in operations
+
+
+@pytest.mark.parametrize("variant", ["defaults", "untied", "head width"])
+def test_the_operations_of_a_step_are_those_that_torch_counts(family, variant):
+    model, batch = make_variant(family, variant, attn_implementation="eager").to("meta"), make_batch(family)
+    with FlopCounterMode(display=False) as counter:
+        model(**{name: ids.to("meta") for name, ids in batch.items()}).loss.backward()
+    assert count_flops(model, batch) == counter.get_total_flops()
+
+
+@pytest.mark.parametrize(
+    ("name", "teraflops"),
+    [("NVIDIA H100 80GB HBM3", 989), ("NVIDIA A100-SXM4-40GB", 312), ("NVIDIA L40", 181), ("Tesla T4", None)],
+)
+def test_the_peak_of_a_gpu_is_that_of_its_name(name, teraflops, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: name)
+    assert find_peak(torch.device("cuda")) == (teraflops and teraflops * 1e12)
+    assert find_peak(torch.device("cpu")) is None

@@ -24,6 +24,7 @@ from transformers import (
 
 from hf_scratch import ScratchTransformerForConditionalGeneration
 from hf_scratch.data.pairs import PairsWithBPEDropout, tokenize_pairs
+from hf_scratch.flops import count_flops
 from hf_scratch.manifest import write_manifest
 from hf_scratch.training.averaging import (
     average_checkpoints,
@@ -411,3 +412,17 @@ def test_tokens_are_counted_without_padding(make_trainer):
     assert trainer.state.num_input_tokens_seen == 2 * tokens
     trainer.train(resume_from_checkpoint=str(whole_checkpoints(trainer.args.output_dir)[1]))
     assert trainer.state.num_input_tokens_seen == 2 * tokens
+
+
+def test_mfu_is_logged_where_the_peak_is_known(make_trainer, monkeypatch, caplog):
+    caplog.set_level("INFO")
+    monkeypatch.setattr("hf_scratch.training.callbacks.find_peak", lambda device: 1e12)
+    trainer = make_trainer(max_steps=3, per_device_train_batch_size=4, r_drop_alpha=1.0, save_strategy="no")
+    trainer.train()
+    batch = next(iter(trainer.get_train_dataloader()))
+    assert trainer.state.total_flos == 3 * 2 * count_flops(trainer.model, batch)  # R-Drop sees each row twice
+    entries = [entry for entry in trainer.state.log_history if "loss" in entry]
+    updates_per_second = [entry["mfu"] * 1e12 / (trainer.state.total_flos / 3) for entry in entries]
+    rates = [entry["train_tokens_per_second"] / batch["attention_mask"].sum().item() for entry in entries]
+    assert updates_per_second == pytest.approx(rates)
+    assert "`mfu` is a share of 1 TFLOP/s" in caplog.text

@@ -1,6 +1,7 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 """Trainer callbacks: the clock, the count of tokens, and the stops before the last update."""
 
+import logging
 import math
 import os
 import signal
@@ -16,7 +17,11 @@ from accelerate.utils import gather, reduce
 from tqdm.auto import tqdm
 from transformers import EarlyStoppingCallback, TrainerCallback, TrainerState, TrainingArguments
 
+from ..flops import find_peak
+from ..models.base import ScratchPreTrainedModel
 from .runs import how_to_go_on
+
+logger = logging.getLogger(__name__)
 
 
 class TrainingTime(TrainerCallback):
@@ -55,6 +60,11 @@ class TokenCount(TrainerCallback):
     def on_train_begin(self, args, state, control, **kwargs):
         """Begin at zero, or at a checkpoint's count."""
         self.before, self.start = state.num_input_tokens_seen, time.monotonic()
+        self.flops_before = state.total_flos
+        is_ours = isinstance(kwargs.get("model"), ScratchPreTrainedModel)  # of others, they are a rough estimate
+        self.peak = find_peak(args.device) if is_ours else None
+        if self.peak is not None:
+            logger.info(f"`mfu` is a share of {self.peak / 1e12:,.0f} TFLOP/s, the peak of this GPU in bfloat16")
         self.tokens = torch.zeros((), dtype=torch.int64, device=args.device)
 
     def add(self, batches: Iterable[dict[str, Any]], pad_token_id: int | None) -> None:
@@ -78,10 +88,13 @@ class TokenCount(TrainerCallback):
         state.num_input_tokens_seen = self.before + int(reduce(self.tokens, "sum"))
 
     def on_log(self, args, state, control, logs=None, **kwargs):
-        """Add the count and the tokens per second to an entry of the training."""
+        """Add the count, the tokens per second and the MFU since the start to an entry of the training."""
         if logs is not None and "loss" in logs:
             seconds, tokens = time.monotonic() - self.start, state.num_input_tokens_seen
             counts = {"num_input_tokens_seen": tokens, "train_tokens_per_second": (tokens - self.before) / seconds}
+            if self.peak is not None:
+                peak = self.peak * args.world_size
+                counts["mfu"] = (state.total_flos - self.flops_before) / seconds / peak
             logs.update(counts)
             state.log_history[-1].update(counts)
 

@@ -26,7 +26,9 @@ from ..data.sampling import (
 )
 from ..data.streaming import RowStream, StreamCollator
 from ..errors import USERS_ERRORS, UserError, describe
+from ..flops import count_flops
 from ..folders import public_name, require_output_dir
+from ..models.base import ScratchPreTrainedModel
 from ..models.loss import Teacher
 from ..models.modeling_scratch_gpt import ScratchGPTForCausalLM
 from ..models.modeling_scratch_transformer import ScratchTransformerForConditionalGeneration
@@ -77,7 +79,8 @@ class ScratchTrainerMixin(Trainer):
         if use_cache is not None:
             self.model.config.use_cache = use_cache
         # of `torch_compile`: each kind of layer once, whatever their number, and the loss without logits as it is
-        self.accelerator.state.dynamo_plugin.use_regional_compilation = True
+        state: Any = self.accelerator.state
+        state.dynamo_plugin.use_regional_compilation = True
         prepare_fsdp(self.accelerator)
         self.r_drop_alpha = r_drop_alpha
         self.distillation_alpha = distillation_alpha if teacher_models else 0.0
@@ -158,6 +161,12 @@ class ScratchTrainerMixin(Trainer):
         elif self.accelerator.num_processes > 1:
             num_items_in_batch = None  # each batch counts by its own mean, as on one process
         return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+
+    def floating_point_ops(self, inputs: dict[str, Any]) -> int:
+        """Count those of a step; stock trainers leave the head and attention out, and count no target of a pair."""
+        if not isinstance(self.model, ScratchPreTrainedModel):
+            return super().floating_point_ops(inputs)
+        return count_flops(self.model, inputs) * (2 if self.r_drop_alpha else 1)
 
     @torch.no_grad()
     def _ask_teachers(self, inputs: dict[str, Any]) -> list[Teacher]:

@@ -82,7 +82,8 @@ class TranslationTrainer(ScratchTrainerMixin, Seq2SeqTrainer):
 
     def _make_budget_sampler(self) -> TokenBudgetBatchSampler:
         """Make the sampler, and set the steps of gradient accumulation."""
-        args, options = self.args, {"seed": data_seed(self.args), "pad_to_multiple_of": self._multiple()}
+        args = self.args
+        options: Any = {"seed": data_seed(args), "pad_to_multiple_of": self._multiple()}
         tokens, limit, lengths = self.max_tokens_per_update, self.max_tokens_per_batch, self.row_lengths()
         if tokens is None:
             parts = args.world_size * args.gradient_accumulation_steps

@@ -10,8 +10,8 @@ batches, dtype (bfloat16 by autocast over float32 weights, as `--bf16 true` trai
 and take turns in one process. A ratio is the peer's median time over ours. `spread` is the range of the rounds' ratios
 over their median. Memory is a step's peak: weights, moments, gradients and activations of that model alone.
 
-MFU is the model's FLOPs per second over the peak of the GPU's tensor cores. FLOPs are those that torch counts in one
-step of our model with eager attention: of causal attention, the hidden half is counted as well, as is usual.
+MFU is the model's FLOPs per second over the peak of the GPU's tensor cores: hf_scratch/flops.py has both. Of causal
+attention, the hidden half is counted as well, as is usual.
 """
 
 import gc
@@ -28,19 +28,17 @@ from typing import Any
 
 import torch
 import transformers
-from torch.utils.flop_counter import FlopCounterMode
-from transformers import CompileConfig, HfArgumentParser, PreTrainedModel
+from transformers import CompileConfig, HfArgumentParser
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # on a bare machine the package is not installed
 
 from peers import OURS, Size, list_builders, make_step
 from turns import compare, take_turns
 
+from hf_scratch.flops import count_flops, find_peak
 from hf_scratch.models.loss import linear_cross_entropy
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-# bfloat16 with float32 sums, without sparsity, in FLOP/s: the vendors' data sheets. The first name that fits counts.
-PEAKS = {"H100 PCIe": 756e12, "H100": 989e12, "H200": 989e12, "B200": 2250e12, "A100": 312e12, "L40S": 362e12}
 
 
 @dataclass
@@ -89,15 +87,6 @@ def make_batch(family: str, setting: Setting) -> dict[str, torch.Tensor]:
     return {"input_ids": ids, "labels": ids if family == "gpt" else labels}
 
 
-def count_flops(build_model: Callable[[], PreTrainedModel], batch: dict[str, torch.Tensor]) -> int:
-    """The FLOPs of a training step with all logits, counted on the meta device."""
-    with torch.device("meta"), FlopCounterMode(display=False) as counter:
-        model = build_model()
-        model.set_attn_implementation("eager")
-        model(**{name: torch.empty_like(ids, device="meta") for name, ids in batch.items()}).loss.backward()
-    return counter.get_total_flops()
-
-
 # measuring
 
 
@@ -139,10 +128,9 @@ def measure_peak(work: Callable[[], Any]) -> int:
     return torch.cuda.max_memory_allocated() - before
 
 
-def find_peak() -> tuple[float, str]:
+def find_or_measure_peak() -> tuple[float, str]:
     """The GPU's peak in bfloat16, in FLOP/s, and where the number is from."""
-    name = torch.cuda.get_device_name() if DEVICE == "cuda" else "CPU"
-    known = next((peak for part, peak in PEAKS.items() if part in name), None)
+    known = find_peak(torch.device(DEVICE))
     if known:
         return known, f"{known / 1e12:,.0f} TFLOP/s, the data sheet's"
     size = 8192 if DEVICE == "cuda" else 512
@@ -157,8 +145,8 @@ def find_peak() -> tuple[float, str]:
 
 def compare_training(family: str, compiled: bool, setting: Setting, rounds: int, peak: float) -> dict[str, Any]:
     batch, builders = make_batch(family, setting), list_builders(family, setting.models[family])
-    flops = count_flops(builders[OURS], batch) * setting.steps
     models = {name: build().to(DEVICE) for name, build in builders.items()}
+    flops = count_flops(models[OURS], batch) * setting.steps
     options = {"device": DEVICE, "bf16": True, "compiled": compiled}
     steps = {name: make_step(model, [{**batch, "use_cache": False}], **options) for name, model in models.items()}
 
@@ -268,7 +256,7 @@ def main():
     transformers.logging.set_verbosity_error()
     torch.manual_seed(0)
     torch.set_float32_matmul_precision("high")
-    setting, (peak, source) = SETTINGS[args.size], find_peak()
+    setting, (peak, source) = SETTINGS[args.size], find_or_measure_peak()
     device = torch.cuda.get_device_name() if DEVICE == "cuda" else "CPU"
     versions = {"torch": torch.__version__, "transformers": transformers.__version__, "cuda": torch.version.cuda}
     report = {"device": device, "peak": source, **versions, "size": asdict(setting), "rows": {}}
