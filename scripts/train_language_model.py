@@ -37,7 +37,7 @@ from hf_scratch.training.parsing import start_training_command
 from hf_scratch.training.preparation import TextPreparation
 from hf_scratch.training.runs import open_run
 from hf_scratch.training.script_arguments import LanguageModelArguments
-from hf_scratch.training.starting_point import choose_model, load_teachers
+from hf_scratch.training.starting_point import choose_model, choose_packed_attention, load_teachers
 from hf_scratch.training.trainers import LanguageModelTrainer
 from hf_scratch.training.training_arguments import check_validation_data
 
@@ -202,6 +202,10 @@ def main():
             with preparation():
                 sample = sample_text(trainer.model, trainer.processing_class, data_args.sample_prompt)
             print(f"Before training: {sample}")
+        is_packed = data_args.packing and data_args.mlm_probability is None and not data_args.attend_across_texts
+        attention = choose_packed_attention(trainer.model.config, args) if is_packed else None
+        if attention is not None and model_args.attn_implementation is None:  # after the sample, which has one text
+            trainer.model.set_attn_implementation(attention)
         train(trainer, texts, questions, data_args, recipe, checkpoint)
 
 

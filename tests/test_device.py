@@ -5,18 +5,21 @@ On torch's meta device, to read a value is an error: what would wait for an acce
 """
 
 from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 import torch
 from accelerate.utils import compile_regions
-from conftest import FAMILIES, make_variant
+from conftest import FAMILIES, make_gpt, make_variant
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
+from transformers import GPT2Config
 
 from hf_scratch.flops import count_flops, find_peak
 from hf_scratch.models.loss import Teacher
+from hf_scratch.training.starting_point import choose_packed_attention
 
 DROPOUT = {
     "gpt": {"attention_dropout": 0.1, "hidden_dropout": 0.1, "embedding_dropout": 0.1},
@@ -185,3 +188,31 @@ def test_the_peak_of_a_gpu_is_that_of_its_name(name, teraflops, monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: name)
     assert find_peak(torch.device("cuda")) == (teraflops and teraflops * 1e12)
     assert find_peak(torch.device("cpu")) is None
+
+
+def test_packed_texts_get_flex_attention_on_a_gpu_in_half_precision():
+    def choose(config, device="cuda", bf16=True):
+        return choose_packed_attention(config, SimpleNamespace(device=torch.device(device), bf16=bf16, fp16=False))
+
+    able = make_gpt(head_dim=16).config
+    assert choose(able) == "flex_attention"
+    assert choose(able, device="cpu") is None
+    assert choose(able, bf16=False) is None
+    for other in (make_gpt(head_dim=8).config, make_gpt(head_dim=16, attention_dropout=0.1).config, GPT2Config()):
+        assert choose(other) is None
+
+
+@torch.no_grad()  # it has no backward pass on a CPU
+def test_flex_attention_compiles_once_however_texts_are_packed():
+    model, generator = make_gpt(head_dim=16).train(), torch.Generator().manual_seed(4)
+    flex, recorder = make_gpt(head_dim=16).train(), Recorder()
+    flex.set_attn_implementation("flex_attention")
+    flex = compile_regions(flex, backend=recorder, fullgraph=True)
+    batch, numbers = make_batch("gpt"), []
+    for _ in range(3):
+        positions = torch.arange(8)
+        starts = torch.where(torch.rand(4, 8, generator=generator) < 0.3, positions, 0).cummax(1).values
+        losses = [m(**batch, position_ids=positions - starts, use_cache=False).loss for m in (model, flex)]
+        torch.testing.assert_close(losses[1], losses[0])
+        numbers.append(len(recorder.graphs))
+    assert numbers[0] == numbers[2]

@@ -72,7 +72,9 @@ class ModelArguments:
         100.0, "A new tokenizer is trained on texts of this many megabytes at most, evenly spaced."
     )
     attn_implementation: str | None = option(
-        None, "eager, sdpa, flex_attention or, of a GPT, flash_attention_2. Default: sdpa."
+        None,
+        "eager, sdpa, flex_attention or, of a GPT, flash_attention_2. Default: sdpa; in half precision on a GPU, "
+        "flex_attention for packed texts.",
     )
     cache_dir: str | None = option(None, "Folder for downloads.")
 
