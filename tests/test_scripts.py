@@ -233,7 +233,7 @@ def test_each_recipe_is_a_model_that_can_be_built():
             if translation
             else (LanguageModelArguments, TrainingArguments)
         )
-        words = [str(recipe), "--use_cpu", "true"]
+        words = [str(recipe), "--use_cpu", "true", "--dataset_name", "embedded:stories"]
         (model_args, _, args), name = parse_arguments(ModelArguments, data, training, args=words)
         config_class = ScratchTransformerConfig if translation else ScratchGPTConfig
         if name == "stock_gpt2":
