@@ -5,30 +5,31 @@
 python scripts/benchmark/gpu.py --output_dir runs/gpu                # on a GPU: a 124 M GPT, a base encoder-decoder
 python scripts/benchmark/gpu.py --output_dir runs/gpu --size tiny    # anywhere, to try the command
 
-It and what it imports need torch and transformers only, and no network. Both models of a row have the same dimensions,
-batches, dtype (bfloat16 by autocast over float32 weights, as `--bf16 true` trains), attention ("sdpa") and optimiser,
-and take turns in one process. A ratio is the peer's median time over ours. `spread` is the range of the rounds' ratios
-over their median. Memory is a step's peak: weights, moments, gradients and activations of that model alone.
+It and what it imports need torch, transformers and accelerate only, and no network. Both models of a row have the same
+dimensions, batches, dtype (bfloat16 by autocast over float32 weights, as `--bf16 true` trains), attention ("sdpa") and
+optimiser, and take turns in one process. A ratio is the peer's median time over ours. `spread` is the range of the
+rounds' ratios over their median. Memory is a step's peak: weights, moments, gradients and activations of that model
+alone.
 
 MFU is the model's FLOPs per second over the peak of the GPU's tensor cores: hf_scratch/flops.py has both. Of causal
 attention, the hidden half is counted as well, as is usual.
 """
 
 import gc
-import itertools
 import json
 import statistics
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
-from transformers import CompileConfig, HfArgumentParser
+from accelerate.utils import compile_regions
+from transformers import HfArgumentParser, PreTrainedModel
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # on a bare machine the package is not installed
 
@@ -70,11 +71,19 @@ PAPERS_BASE = Size(32_000, width=512, layers=6, heads=8, inner=2048, positions=2
 TINY = Size(512, width=64, layers=2, heads=2, inner=128, positions=64)
 SETTINGS = {
     "full": Setting(
-        {"gpt": GPT2_SMALL, "transformer": PAPERS_BASE}, {"gpt": (16, 1024), "transformer": (128, 64)}, 32, 128, 10
+        {"gpt": GPT2_SMALL, "transformer": PAPERS_BASE}, {"gpt": (16, 1024), "transformer": (128, 64)}, 32, 64, 10
     ),
     "tiny": Setting({"gpt": TINY, "transformer": TINY}, {"gpt": (2, 64), "transformer": (4, 16)}, 8, 8, 1),
 }
 NAMES = {"gpt": "GPT", "transformer": "encoder-decoder"}
+BACKEND = "inductor" if DEVICE == "cuda" else "aot_eager"  # which takes no minutes
+# "layer by layer" is what `--torch_compile true` does
+COMPILERS = {
+    "layer by layer": partial(compile_regions, backend=BACKEND),
+    "compiled": partial(torch.compile, backend=BACKEND),
+    "eager": None,
+}
+MASKED = f"{OURS}, sdpa"
 
 
 # training
@@ -143,19 +152,37 @@ def find_or_measure_peak() -> tuple[float, str]:
 # rows
 
 
-def compare_training(family: str, compiled: bool, setting: Setting, rounds: int, peak: float) -> dict[str, Any]:
-    batch, builders = make_batch(family, setting), list_builders(family, setting.models[family])
-    models = {name: build().to(DEVICE) for name, build in builders.items()}
-    flops = count_flops(models[OURS], batch) * setting.steps
-    options = {"device": DEVICE, "bf16": True, "compiled": compiled}
+def compare_training(family: str, how: str, setting: Setting, rounds: int, peak: float) -> dict[str, Any]:
+    models = {name: build() for name, build in list_builders(family, setting.models[family]).items()}
+    return compare_steps(models, make_batch(family, setting), how, setting.steps, rounds, peak)
+
+
+def compare_packed(setting: Setting, rounds: int, peak: float) -> dict[str, Any]:
+    """A GPT's rows of four texts that do not see each other: ours by flex attention, against ours by a mask."""
+    batch, size = make_batch("gpt", setting), replace(setting.models["gpt"], dropout=0.0)
+    rows, length = batch["input_ids"].shape
+    batch["position_ids"] = torch.arange(length, device=DEVICE).remainder(length // 4).repeat(rows, 1)
+    build = list_builders("gpt", size)[OURS]
+    models = {OURS: build(), MASKED: build()}
+    if DEVICE == "cuda":  # elsewhere it has no backward pass
+        models[OURS].set_attn_implementation("flex_attention")
+    return compare_steps(models, batch, "layer by layer", setting.steps, rounds, peak)
+
+
+def compare_steps(
+    models: dict[str, PreTrainedModel], batch: dict[str, torch.Tensor], how: str, count: int, rounds: int, peak: float
+) -> dict[str, Any]:
+    models = {name: model.to(DEVICE) for name, model in models.items()}
+    flops = count_flops(models[OURS], batch) * count
+    options = {"device": DEVICE, "bf16": True, "compile_by": COMPILERS[how]}
     steps = {name: make_step(model, [{**batch, "use_cache": False}], **options) for name, model in models.items()}
 
     def run(step: Callable[[], torch.Tensor]) -> None:
-        for _ in range(setting.steps):
+        for _ in range(count):
             step()
 
     result = measure({name: partial(run, step) for name, step in steps.items()}, rounds)
-    tokens = batch["labels"].numel() * setting.steps
+    tokens = batch["labels"].numel() * count
     result["tokens_per_second"] = {name: tokens / s for name, s in result["seconds"].items()}
     result["mfu"] = {name: flops / s / peak for name, s in result["seconds"].items()}
     # 12 bytes per parameter: its value and AdamW's two moments in float32
@@ -209,8 +236,7 @@ def compare_generation(family: str, rows: int, mode: str, setting: Setting, roun
     ids = torch.randint(3, setting.models[family].vocabulary, (rows, setting.prompt), device=DEVICE)
     options = {"max_new_tokens": setting.new, "min_new_tokens": setting.new, "do_sample": False}
     if mode != "eager":
-        options["cache_implementation"] = "static"
-        options["compile_config"] = CompileConfig(mode="reduce-overhead" if mode == "CUDA graphs" else "default")
+        options["cache_implementation"] = "static"  # with it, `generate()` compiles
     dtype = torch.bfloat16 if DEVICE == "cuda" else torch.float32
     builders = list_builders(family, setting.models[family])
     models = {name: build().to(DEVICE, dtype).eval() for name, build in builders.items()}
@@ -223,13 +249,20 @@ def compare_generation(family: str, rows: int, mode: str, setting: Setting, roun
 def list_rows(setting: Setting, rounds: int, peak: float) -> dict[str, Callable[[], dict[str, Any]]]:
     """What is measured, the most important first."""
     rows: dict[str, Callable[[], dict[str, Any]]] = {}
-    for compiled, family in itertools.product((True, False), NAMES):
-        how = "compiled" if compiled else "eager"
-        rows[f"training, {NAMES[family]}, {how}"] = partial(compare_training, family, compiled, setting, rounds, peak)
+
+    def add_training(family: str, how: str) -> None:
+        rows[f"training, {NAMES[family]}, {how}"] = partial(compare_training, family, how, setting, rounds, peak)
+
+    add_training("gpt", "layer by layer")
+    rows["training, GPT, packed, layer by layer"] = partial(compare_packed, setting, rounds, peak)
+    add_training("transformer", "layer by layer")
     rows["loss and its gradients"] = partial(compare_losses, setting, rounds)
-    for family, mode, batch in itertools.product(NAMES, ("eager", "static cache, compiled", "CUDA graphs"), (1, 64)):
-        name = f"greedy, {NAMES[family]}, {mode}, batch {batch}"
-        rows[name] = partial(compare_generation, family, batch, mode, setting, rounds)
+    for family, how in (("gpt", "eager"), ("transformer", "eager"), ("gpt", "compiled")):
+        add_training(family, how)
+    for family, batch in (("gpt", 1), ("transformer", 1), ("gpt", 64)):
+        for mode in ("eager", "CUDA graphs"):
+            name = f"greedy, {NAMES[family]}, {mode}, batch {batch}"
+            rows[name] = partial(compare_generation, family, batch, mode, setting, rounds)
     return rows
 
 

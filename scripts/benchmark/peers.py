@@ -5,6 +5,7 @@ import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, MarianConfig, MarianMTModel, PreTrainedModel
@@ -72,7 +73,7 @@ def make_step(
     bf16: bool = False,
     learning_rate: float = 1e-4,
     is_stock: bool = False,
-    compiled: bool = False,
+    compile_by: Callable[[PreTrainedModel], torch.nn.Module] | None = None,
 ) -> Callable[[], torch.Tensor]:
     """Make a training step: forward, backward and AdamW on the next batch. It returns the loss.
 
@@ -84,7 +85,7 @@ def make_step(
     options = {"skip_logits": True} if type(model).__name__.startswith("Scratch") and not is_stock else {}
     if is_stock:
         model.config.skip_logits = True
-    run = torch.compile(model) if compiled else model
+    run: Callable[..., Any] = model if compile_by is None else compile_by(model)
 
     def step() -> torch.Tensor:
         with torch.autocast(device, torch.bfloat16, enabled=bf16):
