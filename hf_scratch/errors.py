@@ -29,6 +29,8 @@ from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from tqdm.auto import tqdm
 
+from .progress import disable_bars
+
 SECONDS_BEFORE_OTHERS_PRINT = 10.0
 PROGRAM = "hf-scratch"  # in a command that it runs, it begins sys.argv[0]
 LONGEST_MESSAGE = 600  # characters; longer messages of other libraries are cut
@@ -62,10 +64,13 @@ def command(main: Callable) -> Callable:
     Of several processes, the first on each machine prints at once. Most errors occur on all processes, and the
     launcher ends the others when the first one exits. A process that still runs after
     `SECONDS_BEFORE_OTHERS_PRINT` has an error of its own, and prints it. At the end, each leaves the process group.
+    Progress bars are shown by the first process alone, on a terminal.
     """
 
     @functools.wraps(main)
     def run(*args, **kwargs):
+        if not sys.stderr.isatty() or os.environ.get("LOCAL_RANK", "0") != "0":
+            disable_bars()
         try:
             result = main(*args, **kwargs)
         except (UserError, OSError) as error:

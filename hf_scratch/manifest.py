@@ -6,12 +6,17 @@ The manifest is written last, so a folder that has one was saved completely.
 
 import hashlib
 import json
+import math
 import os
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from .progress import show_progress
+
 MANIFEST = "manifest.json"
+MEGABYTE = 1_000_000
 
 
 class DamagedFolderError(ValueError):
@@ -68,5 +73,9 @@ def check_manifest(folder: str | Path) -> dict[str, Any] | None:
 
 def hash_file(path: Path) -> str:
     """Return the SHA-256 of a file's content."""
+    digest, megabytes = hashlib.sha256(), path.stat().st_size / MEGABYTE
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        blocks = iter(partial(file.read, MEGABYTE), b"")
+        for block in show_progress(blocks, f"hashing {path.name}", total=math.ceil(megabytes), unit=" MB"):
+            digest.update(block)
+    return digest.hexdigest()

@@ -26,6 +26,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from .models.tokenization_source_target import SourceTargetTokenizer
+from .progress import show_progress
 
 PAD, BOS, EOS, UNK, MASK = "<pad>", "<s>", "</s>", "<unk>", "<mask>"
 KINDS = ("char", "bpe", "joint", "separate", "word")
@@ -186,7 +187,7 @@ def describe_unknown(
     tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], name: str, is_target: bool = False
 ) -> list[str]:
     """Say in one sentence what the tokenizer does not know of `texts`, which it calls `name`; none if all is known."""
-    unknown = count_unknown(tokenizer, texts, is_target)
+    unknown = count_unknown(tokenizer, show_progress(texts, f"{name}: looking for unknown tokens"), is_target)
     if not unknown:
         return []
     examples = ", ".join(repr(piece) for piece, _ in unknown.most_common(5))

@@ -37,6 +37,7 @@ class DiversificationArguments:
     num_beams: int = field(default=5, metadata={"help": "Beams; 1 is greedy."})
     batch_size: int = field(default=64, metadata={"help": "Sentences per batch."})
     dtype: str = field(default="float32", metadata={"help": "Of the weights.", "choices": list(DTYPES)})
+    disable_tqdm: bool = field(default=False, metadata={"help": "Show no progress bars."})
     cache_dir: str | None = field(default=None, metadata={"help": "Folder for downloads."})
 
     def __post_init__(self):

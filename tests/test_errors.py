@@ -3,6 +3,8 @@
 import sys
 
 import pytest
+from datasets import enable_progress_bars
+from datasets.utils import are_progress_bars_disabled
 
 from hf_scratch.errors import UserError, command, preparation
 
@@ -58,6 +60,15 @@ def test_one_of_several_processes_speaks_first(monkeypatch, capsys):
     assert exit.value.code == 2
     assert printed_before == [(10.0, "")]  # the launcher ends it meanwhile if the first process has failed
     assert capsys.readouterr().err == "some_command.py: error of process 1: no\n"
+
+
+def test_progress_bars_are_for_the_first_processs_terminal(monkeypatch):
+    for is_terminal, rank in ((True, "0"), (True, "1"), (False, "0")):
+        enable_progress_bars()
+        monkeypatch.setattr(sys.stderr, "isatty", lambda is_terminal=is_terminal: is_terminal)
+        monkeypatch.setenv("LOCAL_RANK", rank)
+        command(lambda: None)()
+        assert are_progress_bars_disabled() == (not is_terminal or rank == "1")
 
 
 def test_a_trace_can_be_had(monkeypatch):

@@ -22,6 +22,7 @@ from datasets import Dataset, DatasetDict, Features, Value, load_dataset
 from datasets.exceptions import DatasetGenerationError
 
 from ..errors import UserError, describe
+from ..progress import show_progress
 from .cache import content_cache, find_data_folder, list_files
 from .embedded import make_embedded
 
@@ -206,7 +207,7 @@ def _load(json_files: Iterable[Path], *args, **kwargs):
 def _refuse_lines(path: Path, is_fault: Callable[[bytes], bool]) -> None:
     """Raise ValueError for the first faulty line of JSON lines, and for the row `null` of a JSON array."""
     with _open(path) as file:
-        for number, line in enumerate(file, start=1):
+        for number, line in enumerate(show_progress(file, f"checking {path.name}", unit=" lines"), start=1):
             line = line.removeprefix(codecs.BOM_UTF8).strip()
             if number == 1 and line.startswith(b"["):
                 if None in json.loads(line + file.read()):

@@ -30,6 +30,7 @@ class EvaluationArguments:
     device: str = option("cpu", "cpu, cuda, ...")
     dtype: str = option("float32", "The type of the weights.", choices=list(DTYPES))
     json: str | None = option(None, "File for the figures.")
+    disable_tqdm: bool = option(False, "Show no progress bars.")
 
     def check(self) -> None:
         """Check the values, also those that would otherwise fail only after the evaluation.

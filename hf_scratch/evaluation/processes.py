@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from accelerate import PartialState
 from accelerate.utils import gather_object
-from tqdm.auto import tqdm
+from datasets.utils import tqdm
 
 B = TypeVar("B")
 R = TypeVar("R")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from accelerate import PartialState
-from tqdm.auto import tqdm
+from datasets.utils import tqdm
 from transformers import PreTrainedModel
 
 from ..pipelines import TranslationPipeline

@@ -16,6 +16,7 @@ from transformers import HfArgumentParser, PreTrainedConfig, TrainingArguments, 
 from ..data.cache import FILES, is_prepared, load_prepared
 from ..data.splits import load_from_arguments
 from ..errors import UserError
+from ..progress import disable_bars
 from ..recipes import parse_pairs, read_recipe, recipe_to_flags
 from .machines import on_main_process
 from .script_arguments import ModelArguments
@@ -156,6 +157,8 @@ def parse_arguments(
     if unknown:
         parser.error(f"unexpected: {unknown[0]}{_nearest(unknown[0].lstrip('-').split('=')[0], parser.names)}")
     for group in parsed:
+        if getattr(group, "disable_tqdm", False):
+            disable_bars()
         for key, mapping in recipe.items():
             if isinstance(mapping, dict) and isinstance(pairs := getattr(group, key, None), str):
                 setattr(group, key, {**mapping, **parse_pairs(pairs, key)})  # a flag changes some of the recipe's

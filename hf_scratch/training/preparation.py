@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
+import datasets
 from datasets import Dataset, DatasetDict
 from transformers import PreTrainedTokenizerBase
 
@@ -186,6 +187,7 @@ class Preparation(ABC):
 
         def make(unfinished: Path) -> None:
             texts = self._load_texts()
+            logger.info(f"training a tokenizer of the kind {kind!r}")
             if self.stream is not None:
                 sample = self.stream.first_texts(args.tokenizer_sample_mb)
             else:
@@ -199,6 +201,7 @@ class Preparation(ABC):
                 args.vocab_size,
                 max(getattr(self.data_args, length) for length in self.lengths),
                 add_eos="target" in self.columns,
+                show_progress=not datasets.utils.are_progress_bars_disabled(),
                 target_texts=targets,
                 min_frequency=args.min_frequency,
             ).save_pretrained(unfinished)

@@ -21,6 +21,7 @@ from ..data.pairs import PairsWithBPEDropout
 from ..errors import UserError
 from ..folders import require_output_dir
 from ..manifest import MANIFEST, write_manifest
+from ..progress import show_progress
 from .callbacks import StopCallback, ends_epoch
 from .checkpoints import delete_old_checkpoints, find_checkpoint
 from .machines import on_main_process
@@ -202,7 +203,8 @@ def hash_rows(dataset) -> str | None:
         return None
     digest = hashlib.sha256()
     # as stored: a transform may draw random numbers
-    for table in dataset.with_format("arrow").iter(ROWS_AT_ONCE):
+    tables = dataset.with_format("arrow").iter(ROWS_AT_ONCE)
+    for table in show_progress(tables, "hashing the rows", total=len(dataset) // ROWS_AT_ONCE + 1):
         table = table.select(sorted(table.column_names)).combine_chunks()
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, table.schema.remove_metadata()) as stream:
