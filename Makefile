@@ -17,12 +17,16 @@ FLAGS = $(if $(MINUTES),--max_minutes $(MINUTES)) $(if $(RESUME),--resume_from_c
 help:  ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*  ## \(.*\)/  make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
 
-setup: .venv/.installed  ## install the package and its tools into .venv
+# CPU=1: torch without CUDA, which on Linux is several times smaller; wanted with the first target that installs
+setup: .venv/.installed  ## install the package and its tools into .venv: some minutes; CPU=1 without CUDA
 
 .venv/.installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, e.g. make PYTHON=python3.12" if sys.version_info < (3, 11) else 0)'
+	@echo "Installing hf_scratch, torch and all tools into .venv: 2.4 GB and some minutes, mostly of downloads."
+	@$(if $(CPU),,echo "On Linux, torch brings CUDA along, 5 GB more. Without a GPU, stop this and run: make setup CPU=1")
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[train,dev,demo,export]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+		$(if $(CPU),--extra-index-url https://download.pytorch.org/whl/cpu) --editable '.[train,dev,demo,export]'
 	touch $@
 
 demo: setup  ## run the published models, then train two small ones in minutes
