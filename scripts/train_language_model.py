@@ -29,7 +29,6 @@ from hf_scratch.evaluation.language_modeling import (
 )
 from hf_scratch.reporting.batches import format_training_batch
 from hf_scratch.reporting.cards import NUM_EXAMPLES, write_language_model_card
-from hf_scratch.reporting.plots import plot_learning_curve
 from hf_scratch.training.averaging import check_averages, evaluate_and_select_weights, save_final_model
 from hf_scratch.training.budget import every_nth, fit_budget
 from hf_scratch.training.callbacks import stopping_callbacks
@@ -133,7 +132,6 @@ def train(trainer: LanguageModelTrainer, texts: dict, questions: dict, data_args
     save_final_model(trainer)
     weights, results = {"weights": metrics.get("weights", "trained")}, {}
     if args.should_save:
-        plot_learning_curve(trainer.state.log_history, args.output_dir)
         write_language_model_card(trainer, data_args, recipe, weights, {})  # now, since the evaluations may fail
     saved = AutoModelForCausalLM.from_pretrained(args.output_dir).to(args.device)  # without autocast
     for name in ("validation", "test"):

@@ -17,7 +17,6 @@ from hf_scratch.data.texts import PackedTextsCollator
 from hf_scratch.errors import command, preparation
 from hf_scratch.evaluation.language_modeling import evaluate_language_model
 from hf_scratch.reporting.cards import write_language_model_card
-from hf_scratch.reporting.plots import plot_learning_curve
 from hf_scratch.training.averaging import save_final_model
 from hf_scratch.training.callbacks import TrainingTime, stopping_callbacks
 from hf_scratch.training.parsing import start_training_command
@@ -85,7 +84,6 @@ def main():
             validation = evaluate_language_model(saved, tokenizer, data.texts["validation"]["text"])
             trainer.log_metrics("validation", validation)
         if args.should_save:
-            plot_learning_curve(trainer.state.log_history, args.output_dir)
             write_language_model_card(trainer, data_args, recipe, validation, {})
 
 

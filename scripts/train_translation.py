@@ -20,11 +20,10 @@ from hf_scratch.data.pairs import PairsWithBPEDropout, check_lengths, count_cut,
 from hf_scratch.data.sampling import round_up
 from hf_scratch.data.splits import describe_split
 from hf_scratch.errors import command, preparation
-from hf_scratch.evaluation.metrics import compute_bleu, load_rouge_scorer, score_summaries
+from hf_scratch.evaluation.metrics import compute_bleu, has_short_texts, load_rouge_scorer, score_summaries
 from hf_scratch.evaluation.translation import evaluate_translation, translate, write_lines
 from hf_scratch.reporting.batches import format_training_batch
 from hf_scratch.reporting.cards import NUM_EXAMPLES, write_translation_card
-from hf_scratch.reporting.plots import plot_learning_curve
 from hf_scratch.tokenization import target_size
 from hf_scratch.training.averaging import check_averages, evaluate_and_select_weights, save_final_model
 from hf_scratch.training.budget import every_nth, fit_budget
@@ -163,9 +162,9 @@ def train(trainer: TranslationTrainer, pairs: dict, cut: dict, data_args, recipe
         trainer.save_metrics("eval", metrics)
     save_final_model(trainer)
     test = {}
-    if args.should_save:
-        plot_learning_curve(trainer.state.log_history, args.output_dir)
-        write_translation_card(trainer, data_args, recipe, metrics, test, cut)  # now, since the test may fail
+    is_short = any(has_short_texts(pairs[split]["target"]) for split in ("validation", "test") if split in pairs)
+    if args.should_save:  # now, since the test may fail
+        write_translation_card(trainer, data_args, recipe, metrics, test, cut, has_short_answers=is_short)
     if "test" in pairs:
         rows = pairs["test"]
         saved = AutoModelForSeq2SeqLM.from_pretrained(args.output_dir).to(args.device)  # without autocast
@@ -177,7 +176,7 @@ def train(trainer: TranslationTrainer, pairs: dict, cut: dict, data_args, recipe
         if args.should_save:
             write_lines(Path(args.output_dir, "test_translations.txt"), translations)
             examples = list(zip(rows["source"], translations, rows["target"], strict=True))[:NUM_EXAMPLES]
-            write_translation_card(trainer, data_args, recipe, metrics, test, cut, examples)
+            write_translation_card(trainer, data_args, recipe, metrics, test, cut, examples, is_short)
     if args.should_save:
         print(f"The model, its curve and its card are in {args.output_dir}")
 

@@ -1,15 +1,19 @@
 """What the training scripts write at their end, run in this process on a few rows."""
 
 import json
+import re
 import sys
+from types import SimpleNamespace
 
 import pytest
+import torch
 from conftest import load_script, make_transformer
 from huggingface_hub import ModelCard
 from test_bad_inputs import PAIRS, TEXTS
 from test_scripts import TINY_GPT, TINY_TRANSFORMER, write
 
 from hf_scratch.evaluation.translation import evaluate_translation
+from hf_scratch.reporting.cards import describe_objective
 
 
 @pytest.fixture
@@ -44,26 +48,89 @@ def test_a_run_without_validation_and_test_has_a_card_and_a_record(name, overrid
     assert card.data.base_model is None
     record = json.loads((folder / "run.json").read_text(encoding="utf-8"))
     assert (record["seed"], record["metrics"]) == (42, {})
-    assert f"| training rows | {record['train_rows']} |" in card.text
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    layers, positions = "1", "learned"
     if name == "train_translation":
         assert record["train_rows"] == len(PAIRS)
+        layers, positions = "1 in the encoder, 1 in the decoder", "sinusoidal"
+    for row in (
+        f"training rows | {record['train_rows']}",
+        f"layers | {layers}",
+        "width | 16",
+        f"norm | {'before each sublayer (pre-norm)' if config['norm_first'] else 'after each sublayer (post-norm)'}",
+        f"positions | {positions}, at most {config['max_position_embeddings']}",
+        f"threads | {torch.get_num_threads()}",
+    ):
+        assert f"| {row} |" in card.text
 
 
-def test_a_card_has_a_licence_and_five_examples(train, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    files = {"validation_file": tmp_path / "pairs.jsonl", "test_file": tmp_path / "pairs.jsonl"}
-    train("train_translation", "", config_overrides=TINY_TRANSFORMER, **files, output_dir="runs/translator")
-    folder = tmp_path / "runs" / "translator"
+def test_a_card_claims_no_licence_and_has_five_examples(train, tmp_path):
+    files = {"validation_file": tmp_path / "pairs.jsonl", "test_file": write(tmp_path / "unseen.jsonl", PAIRS)}
+    folder = train("train_translation", "translator", config_overrides=TINY_TRANSFORMER, **files)
     card = ModelCard.load(folder / "README.md")
-    assert card.data.license == "apache-2.0"
-    assert 'pipeline("translation", model="runs/translator")' in card.text
+    assert card.data.license is None
+    (usage,) = re.findall(r"```python\n(.*?)```", card.text, flags=re.S)
+    exec(usage.replace("USER/translator", str(folder)), {})
     assert "The test set's 12 texts by greedy search." in card.text
+    assert re.search(r"\| chrF \| [\d.]+ \| test set, `unseen.jsonl` \|", card.text)
+    assert {result.dataset_name for result in card.data.eval_results} == {"unseen.jsonl"}
     rows = card.text.split("## Examples")[1].split("## Training")[0].strip().splitlines()[4:]
     assert len(rows) == 5
     translations = (folder / "test_translations.txt").read_text(encoding="utf-8").split("\n")
     for row, pair, translation in zip(rows, PAIRS, translations, strict=False):
         expected = [pair["en"], translation.replace("|", r"\|"), pair["de"]]
         assert row == f"| {' | '.join(' '.join(text.split()) for text in expected)} |"
+
+
+def test_a_card_names_the_licence_and_the_repository_that_are_given(train):
+    flags = ("--license", "mit", "--hub_model_id", "ada/writer")
+    card = ModelCard.load(train("train_language_model", "out", *flags, config_overrides=TINY_GPT) / "README.md")
+    assert card.data.license == "mit"
+    assert "The weights are under `mit`." in card.text
+    assert 'pipeline("text-generation", model="ada/writer", trust_remote_code=True)' in card.text
+
+
+@pytest.mark.parametrize("is_short", [True, False])
+def test_one_or_two_words_have_exact_matches_and_no_bleu(is_short, train, tmp_path):
+    pairs = PAIRS if is_short else [{"en": pair["en"], "de": f"{pair['de']} and a hen"} for pair in PAIRS]
+    files = {f"{split}_file": write(tmp_path / f"{split}.jsonl", pairs) for split in ("train", "validation", "test")}
+    evaluations = {"eval_strategy": "steps", "predict_with_generate": "true", "config_overrides": TINY_TRANSFORMER}
+    folder = train("train_translation", "short", **files, **evaluations)
+    record = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    card = ModelCard.load(folder / "README.md")
+    for names in (card.text, str(card.data.to_dict()), str(record)):
+        assert ("bleu" in names.lower()) is not is_short
+    assert {"exact_match", "chrf"} <= record["metrics"]["test"].keys()
+    assert any("eval_exact_match" in entry for entry in record["log"])
+    assert "| exact matches [%] | 0.00 | test set, `test.jsonl` |" in card.text
+
+
+def test_a_resumed_runs_card_is_of_the_whole_run(train):
+    options = {"config_overrides": TINY_GPT, "save_strategy": "steps", "save_steps": 3, "max_steps": 4}
+    folder = train("train_language_model", "run", "--max_minutes", "1e-9", **options)
+    first = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    for word in ("last", "auto"):
+        train("train_language_model", "run", f"--resume_from_checkpoint={word}", **options)
+    whole = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    assert [entry["step"] for entry in whole["log"] if "loss" in entry] == [1, 3, 4]  # no update was due to be logged
+    assert whole["log"][0] == first["log"][0]
+    assert whole["minutes"] > first["minutes"] > 0
+    command = first["command"].removesuffix(" --max_minutes 1e-9")
+    assert whole["command"].splitlines() == [first["command"], f"{command} --resume_from_checkpoint last"]
+
+
+@pytest.mark.parametrize(
+    ("smoothing", "options", "name"),
+    [
+        (0.0, {}, "training loss"),
+        (0.0, {"r_drop_alpha": 0.0, "distillation_alpha": 0.0}, "training loss"),
+        (0.1, {"r_drop_alpha": 5.0}, "training objective, with label smoothing, R-Drop"),
+        (0.0, {"distillation_alpha": 0.5}, "training objective, with teachers"),
+    ],
+)
+def test_the_curve_names_what_the_training_loss_is(smoothing, options, name):
+    trainer = SimpleNamespace(args=SimpleNamespace(label_smoothing_factor=smoothing), **options)
+    assert describe_objective(trainer) == name
 
 
 def test_a_writers_examples_begin_differently_and_are_cut(train, tmp_path):
@@ -114,7 +181,8 @@ def test_a_training_on_another_pair_is_of_that_pair(train, tmp_path, caplog):
     text = (second / "README.md").read_text(encoding="utf-8")
     assert "translates from `de` to `en`. Trained further from `first` with" in text
     assert ModelCard(text).data.base_model == "first"
-    assert "moses-en|" in text
+    scores = json.loads((second / "test_results.json").read_text(encoding="utf-8"))
+    assert scores["bleu_moses_signature"].startswith("moses-en|")
     assert "| cut rows | train: 12 of 12 sources at 3 tokens |" in text
     assert "train: cut 12 of 12 sources at 3 tokens." in caplog.text
 

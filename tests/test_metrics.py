@@ -9,7 +9,7 @@ from datasets import Dataset
 
 from hf_scratch import ScratchGPTConfig
 from hf_scratch.evaluation.language_modeling import evaluate_answers, evaluate_language_model, take_questions
-from hf_scratch.evaluation.metrics import compute_bleu, score_summaries, score_translations
+from hf_scratch.evaluation.metrics import compute_bleu, has_short_texts, score_summaries, score_translations
 from hf_scratch.tokenization import train_tokenizer
 
 
@@ -29,6 +29,12 @@ def test_case_counts_unless_lower_cased():
     assert scores["bleu"] < scores["bleu_lc"] == pytest.approx(100)
     assert "case:lc" in scores["bleu_lc_signature"]
     assert "case:mixed" in scores["bleu_signature"]
+
+
+def test_one_or_two_words_are_too_short_for_bleu():
+    assert has_short_texts(["neunzig", "ein Hund", "ein roter Hund"])
+    assert not has_short_texts(["ein Hund", "ein roter Hund"])
+    assert score_translations(["neun", "zehn", "elf", "drei"], ["neun", "zehn", "zwei", "Drei"])["exact_match"] == 0.5
 
 
 def test_papers_lower_case_and_cut_by_moses_rules():

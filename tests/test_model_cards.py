@@ -208,7 +208,7 @@ def test_a_records_values_are_formatted_for_the_card(tmp_path):
         "| hardware | 1 x x86_64, 2 CPU cores |",
         "| software | torch 2.13.0 |",
     ):
-        assert row in format_training(record)
+        assert row in format_training(record, AutoConfig.from_pretrained(TRANSLATOR))
     stopped = record | {"stopped": "interrupted", "epochs": None, "minutes": None}
     assert (format_updates(stopped), format_time(stopped)) == ("12,000 (stopped)", "")
 

@@ -67,13 +67,15 @@ def test_a_share_is_never_rounded_to_nothing():
     assert [drawings.show_share(share) for share in (1, 0.123, 0.0006, 1e-9)] == ["100.0%", "12.3%", "0.1%", "<0.1%"]
 
 
-def test_single_points_have_a_marker_and_no_bleu_of_zero_is_drawn(saved, tmp_path):
+def test_single_points_have_a_marker_and_the_loss_a_name(saved, tmp_path):
     history = [
         {"step": 1, "loss": 3.0, "learning_rate": 0.1},
-        {"step": 2, "eval_loss": 2.0, "eval_bleu": 0.0, "eval_exact_match": 0.5},
+        {"step": 2, "eval_loss": 0.01, "eval_exact_match": 0.5},
     ]
-    plots.plot_learning_curve(history, str(tmp_path))
+    plots.plot_learning_curve(history, str(tmp_path), "training objective, with R-Drop")
     losses, below = saved[0].axes
+    assert [line.get_label() for line in losses.lines] == ["training objective, with R-Drop", "validation loss"]
+    assert losses.get_ylim()[0] == 0  # and not what matplotlib leaves below 0.01
     assert [line.get_marker() for line in losses.lines] == [".", "."]
     assert [line.get_label() for line in below.lines] == ["exact matches [%]"]
     assert losses.get_ylabel() == "loss [nats per token]"

@@ -4,6 +4,9 @@
 import math
 from collections.abc import Sequence
 from importlib.metadata import version
+from operator import eq
+from statistics import fmean
+from typing import Any
 
 from ..extras import extra
 
@@ -24,6 +27,7 @@ def score_translations(hypotheses: Sequence[str], references: Sequence[str], lan
     Returns:
         "bleu" (cased, 13a tokens), "bleu_lc" (the same, lower-cased), "chrf" (Popovic 2015) and, with a `language`,
         "bleu_moses" (lower-cased, Moses' tokens, as in papers on Multi30k). Each has its "..._signature".
+        "exact_match" is the share of translations that are their references, 0 to 1.
     """
     chrf = CHRF()
     scores = {
@@ -33,10 +37,15 @@ def score_translations(hypotheses: Sequence[str], references: Sequence[str], lan
     }
     if language is not None:
         scores["bleu_moses"] = compute_bleu(hypotheses, references, lowercase=True, moses_lang=language)
-    figures = {}
+    figures: dict[str, Any] = {"exact_match": fmean(map(eq, hypotheses, references))}
     for name, (result, signature) in scores.items():
         figures |= {name: result.score, f"{name}_signature": signature}
     return figures
+
+
+def has_short_texts(texts: Sequence[str]) -> bool:
+    """Whether the texts have two words on average, or fewer: too few for BLEU, which counts four words in a row."""
+    return fmean(len(text.split()) for text in texts) <= 2
 
 
 def compute_bleu(

@@ -20,14 +20,13 @@ def escape(text: str) -> str:
     return text.replace("$", r"\$")
 
 
-def plot_learning_curve(log_history: list[dict], output_dir: str) -> str:
+def plot_learning_curve(log_history: list[dict], output_dir: str, objective: str = "training objective") -> str:
     """Draw losses over steps. Below them: BLEU and exact matches if the run has them, else the learning rate.
-
-    BLEU needs four words in a row, so it is 0 for one-word answers: exact matches then stand alone.
 
     Args:
         log_history: `trainer.state.log_history`.
         output_dir: the folder of the picture.
+        objective: what the training loss is, which may hold more than the cross-entropy with the labels.
 
     Returns:
         The picture's path in `output_dir`.
@@ -39,11 +38,9 @@ def plot_learning_curve(log_history: list[dict], output_dir: str) -> str:
                 points.append((entry["step"], entry[key]))
     if not series["loss"]:  # a run shorter than `logging_steps` has the mean of all its updates alone
         series["loss"] = [(entry["step"], entry["train_loss"]) for entry in log_history if "train_loss" in entry]
-    if series["eval_exact_match"] and not any(bleu for _, bleu in series["eval_bleu"]):
-        series["eval_bleu"] = []
     figure = Figure(figsize=(7, 5.5), layout="constrained")
     losses, below = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
-    for key, label in (("loss", "training objective"), ("eval_loss", "validation loss")):
+    for key, label in (("loss", objective), ("eval_loss", "validation loss")):
         _plot_points(losses, series[key], label=label)
     losses.set_title("learning curve", fontsize=10, loc="left")
     losses.set_ylabel("loss [nats per token]")
@@ -192,13 +189,14 @@ def find_limits(values: list[float]) -> tuple[float, float] | None:
 
 
 def _limit_axis(axis: Axes, values: list[float], limits: tuple[float, float] | None) -> None:
-    """End the y axis at the limits, and count the values outside in a corner."""
+    """End the y axis at the limits, but not below 0, and count the values outside in a corner."""
     if limits is None:
+        axis.set_ylim(bottom=max(axis.get_ylim()[0], 0))
         return
     bottom, top = limits
     outside = sum(not bottom <= value <= top for value in values)
     space = 0.15 if outside else 0.05  # below the curves, for the note
-    axis.set_ylim(bottom - space * (top - bottom), top + 0.05 * (top - bottom))
+    axis.set_ylim(max(bottom - space * (top - bottom), 0), top + 0.05 * (top - bottom))
     if outside:
         text = f"{outside} of {len(values)} values are outside"
         axis.text(0.98, 0.03, text, transform=axis.transAxes, ha="right", va="bottom", fontsize=7, color="0.3")

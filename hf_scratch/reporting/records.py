@@ -9,8 +9,6 @@ import json
 import os
 import platform
 import re
-import shlex
-import sys
 from collections.abc import Sized
 from importlib.metadata import version
 from pathlib import Path
@@ -19,8 +17,8 @@ from typing import Any, NotRequired, TypedDict
 import torch
 from transformers import Trainer
 
-from ..errors import command_words
-from ..folders import hide_folders, public_name
+from ..folders import public_name
+from ..training.resuming import CheckpointKeeper
 
 INTERRUPTED = "interrupted"  # ended before its last update and never evaluated on the test set
 
@@ -29,7 +27,7 @@ class Record(TypedDict):
     """One run, or several consecutive runs joined by `join_records`.
 
     Attributes:
-        command: the command line; one line per run.
+        command: the command line; one line per run, and one for each other command with which a run was resumed.
         recipe: the recipe's name, "" without one.
         parameters: the model's number of parameters.
         data: the data set's Hub id, or the last part of its path.
@@ -37,10 +35,11 @@ class Record(TypedDict):
         epochs: passes over the training data; None if unknown.
         train_rows: rows of the training data, pairs or blocks of text. Absent for a stream, and in older records.
         input_tokens: tokens seen, without padding.
-        minutes: duration of the training, without the evaluations after it; None if unknown.
+        minutes: duration of the training, without the evaluations after it, and without what a killed run did after
+            its last checkpoint; None if unknown.
         seed: of weights, dropout and data order.
         hardware: what it was computed on: the number of training `processes`, one device each; `device`, the GPU's or
-            CPU's name; and `cpu_cores` of the machine.
+            CPU's name; `threads` of each process, which older records lack; and `cpu_cores` of the machine.
         software: version of each package that matters.
         weights: which weights were kept, for example "averaged over 10 checkpoints".
         metrics: for each split the metrics of the kept weights: `loss` in nats per token, `bits_per_byte`,
@@ -91,8 +90,16 @@ def build_record(
     # the last entry of the training itself; evaluations come after it
     minutes = next((entry["minutes"] for entry in reversed(state.log_history) if "train_runtime" in entry), None)
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor() or platform.machine()
+    (keeper,) = (each for each in trainer.callback_handler.callbacks if isinstance(each, CheckpointKeeper))
+    first, *others = keeper.commands
+    hardware = {
+        "processes": args.world_size,
+        "device": device,
+        "threads": torch.get_num_threads(),
+        "cpu_cores": os.cpu_count(),
+    }
     record: Record = {
-        "command": _describe_command(),
+        "command": "\n".join([first, *(f"{other} --resume_from_checkpoint last" for other in others)]),
         "recipe": recipe,
         "parameters": trainer.accelerator.unwrap_model(trainer.model).num_parameters(),
         "data": public_name(data_args.dataset_name or data_args.train_file),
@@ -101,7 +108,7 @@ def build_record(
         "input_tokens": state.num_input_tokens_seen,
         "minutes": minutes,
         "seed": args.seed,
-        "hardware": {"processes": args.world_size, "device": device, "cpu_cores": os.cpu_count()},
+        "hardware": hardware,
         "software": {package: version(package) for package in ("torch", "transformers", "hf-scratch")},
         "weights": weights,
         "metrics": {split: values for split, values in metrics.items() if values},
@@ -161,10 +168,3 @@ def write_record(record: Record, path: Path) -> None:
 def read_records(folder: Path) -> dict[str, Record]:
     """All records of a folder by name, in alphabetical order."""
     return {path.stem: read_record(path) for path in sorted(folder.glob("*.json"))}
-
-
-def _describe_command() -> str:
-    *words, script = command_words()
-    if script.endswith(".py"):
-        script = os.path.join("scripts", os.path.basename(script))
-    return shlex.join([*words, script, *(hide_folders(word) for word in sys.argv[1:])])

@@ -102,9 +102,9 @@ class TokenCount(TrainerCallback):
 class StopCallback(TrainerCallback):
     """Stop a run early, between two updates: after `minutes`, or on SIGTERM or Ctrl-C, which exits with 143 or 130.
 
-    The stopping update is logged, evaluated and saved only as in a run that goes on. `CheckpointKeeper` adds an early
-    checkpoint after that. An evaluation that is under way is finished first. A second Ctrl-C ends the process at once.
-    Outside the main thread, where Python allows no signal handlers, signals end the process as ever.
+    The stopping update is evaluated and saved only as in a run that goes on. `CheckpointKeeper` adds a log entry and
+    an early checkpoint after that. An evaluation that is under way is finished first. A second Ctrl-C ends the process
+    at once. Outside the main thread, where Python allows no signal handlers, signals end the process as ever.
 
     Args:
         minutes: of training. A resumed run starts its clock at zero. Default: no limit.

@@ -25,6 +25,7 @@ from ..progress import show_progress
 from .callbacks import StopCallback, ends_epoch
 from .checkpoints import delete_old_checkpoints, find_checkpoint
 from .machines import on_main_process
+from .runs import describe_command
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +46,8 @@ class CheckpointKeeper(TrainerCallback):
     - A checkpoint has a manifest, written last. Older checkpoints are deleted only after that.
     - Where both are due at the end of an epoch, the evaluation comes before the checkpoint. Trainer saves after the
       update, and evaluates after the epoch: a resumed run would skip the evaluation, which draws random numbers.
+    - A checkpoint's log has an entry of the updates before it, and its manifest the commands of the run: a resumed run
+      reports time, curve and commands of the whole run.
     - A run that a `StopCallback` ends does what is due after its last update, and saves it. Such an early checkpoint
       goes as soon as there is a later one.
 
@@ -58,6 +61,7 @@ class CheckpointKeeper(TrainerCallback):
         self.trainer, self.parts = trainer, parts
         self.checkpoint: str | None = None  # that the run is resumed from
         self.facts: dict[str, Any] = {}  # what must not change in a run; manifests keep it
+        self.commands: list[str] = []  # of the run and, where they differ, of those that resumed it
         self.has_begun, self.is_put_off, self.saves_early = False, False, False
         self.first_step, self.saved_step, self.limit = 0, -1, None
         # after Trainer's own, which says what is due, and before those that read a checkpoint that was saved
@@ -89,10 +93,13 @@ class CheckpointKeeper(TrainerCallback):
                     f"Process {different[0]} has other training data than process 0, or other options. Give all "
                     "machines the same files and the same command."
                 )
+        self.commands = [describe_command()]
         if wanted:
             folder = wanted if wanted is True else Path(wanted)
             self.checkpoint = on_main_process(lambda: find_checkpoint(require_output_dir(args), folder))
             self.check_same_run(self.checkpoint)
+            before = _read_manifest(self.checkpoint).get("commands", [])
+            self.commands = list(dict.fromkeys([*before, *self.commands]))
         for part in self.parts:
             part.load(None if self.checkpoint is None else Path(self.checkpoint))
         return self.checkpoint
@@ -118,7 +125,8 @@ class CheckpointKeeper(TrainerCallback):
             state.best_model_checkpoint = str(best)
 
     def on_step_end(self, args, state, control, **kwargs):
-        """Put the checkpoint off until after the epoch's evaluation."""
+        """Log before a checkpoint, and put it off until after the epoch's evaluation."""
+        control.should_log |= control.should_save
         self.is_put_off = control.should_save and ends_epoch(state) and args.eval_strategy == IntervalStrategy.EPOCH
         control.should_save &= not self.is_put_off
 
@@ -130,6 +138,7 @@ class CheckpointKeeper(TrainerCallback):
             control.should_log = control.should_evaluate = control.should_save = False
         self.saves_early = stops and not control.should_save and self.saved_step != state.global_step
         control.should_save |= self.saves_early
+        control.should_log |= control.should_save
 
     def on_save(self, args, state, control, **kwargs):
         """Complete the checkpoint, and delete old ones."""
@@ -139,7 +148,8 @@ class CheckpointKeeper(TrainerCallback):
         self.trainer.accelerator.wait_for_everyone()  # each process has written its part
         if args.should_save:
             facts = self.facts | {"step": state.global_step, "num_processes": args.world_size}
-            write_manifest(folder, **facts, is_early=self.saves_early, arguments=self._arguments())
+            facts |= {"is_early": self.saves_early, "commands": self.commands, "arguments": self._arguments()}
+            write_manifest(folder, **facts)
             delete_old_checkpoints(folder.parent, self.limit, state.best_model_checkpoint)
         self.saved_step, self.saves_early = state.global_step, False
 
@@ -166,8 +176,7 @@ class CheckpointKeeper(TrainerCallback):
         """
         model: Any = self.trainer.model
         check_same_config(model, checkpoint)
-        manifest = Path(checkpoint, MANIFEST)
-        saved = json.loads(manifest.read_text(encoding="utf-8")) if manifest.is_file() else {}
+        saved = _read_manifest(checkpoint)
         facts = {} if self.trainer.args.ignore_data_skip else self.facts
         if facts != (before := {name: saved.get(name, now) for name, now in facts.items()}):
             _refuse(checkpoint, "data, batches or optimiser", before, facts)
@@ -230,6 +239,11 @@ def check_same_config(model: PreTrainedModel, checkpoint: str | Path) -> None:
     )
     if before != now:
         _refuse(checkpoint, "fields of the config", before, now)
+
+
+def _read_manifest(checkpoint: str | Path) -> dict[str, Any]:
+    path = Path(checkpoint, MANIFEST)
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 
 def _describe_changes(before: dict[str, Any], now: dict[str, Any]) -> str:

@@ -14,7 +14,7 @@ from tqdm.auto import tqdm
 from transformers import TrainingArguments
 
 from ..errors import UserError, command_words, without_option
-from ..folders import require_output_dir
+from ..folders import hide_folders, require_output_dir
 from .checkpoints import choose_checkpoint, whole_checkpoints
 from .machines import check_shared_folder, on_main_process
 
@@ -87,3 +87,12 @@ def how_to_go_on(output_dir: str) -> str:
     if PartialState().num_processes > 1:
         command += " (with the same launcher)"
     return f"The last whole checkpoint is {checkpoints[-1]}; go on with:\n{command}"
+
+
+def describe_command() -> str:
+    """Return this command for the run's card: without the machine's folders, and without the flag that resumes."""
+    *words, script = command_words()
+    if script.endswith(".py"):
+        script = os.path.join("scripts", os.path.basename(script))
+    options = without_option(sys.argv[1:], "resume_from_checkpoint")
+    return shlex.join([*words, script, *map(hide_folders, options)])

@@ -67,7 +67,7 @@ def language_model_figures(folder: Path, dataset: str) -> dict[str, str]:
     data, metrics = ("roneneldan/TinyStories", "TinyStories"), ("bits_per_byte",)
     return {
         "front_matter": describe_for_hub(
-            folder.name, "text-generation", "scratch_gpt", data, results, ["en"], metrics=metrics
+            folder.name, "text-generation", "scratch_gpt", data, results, ["en"], metrics=metrics, license="apache-2.0"
         ),
         "parameters": f"{model.num_parameters():,}",
         "dtype": str(AutoConfig.from_pretrained(folder).dtype).removeprefix("torch."),
@@ -95,7 +95,7 @@ def language_model_figures(folder: Path, dataset: str) -> dict[str, str]:
         "stories": "\n".join("1. " + story.replace("\n", " ") for story in samples["stories"][0][:NUM_STORIES]),
         "full_bits": f"{LLAMA2_C_LOSS / math.log(2) * pieces / num_bytes['val']:.2f}",
         "full_bytes": f"{num_bytes['val'] / pieces:.2f}",
-        "training": format_training(published),
+        "training": format_training(published, model.config),
         "command": published["command"].replace(
             "--dataset_name tinystories ", "--dataset_name folder/of/tinystories "
         ),

@@ -78,7 +78,7 @@ def translation_figures(folder: Path, dataset: str) -> dict[str, str]:
         "beams": str(model.generation_config.num_beams),
         "length_penalty": str(own_penalty),
         "penalties": format_table(["length penalty", "validation BLEU, cased", "test BLEU, cased"], penalties),
-        "training": format_training(published),
+        "training": format_training(published, model.config),
         "validation": f"a loss of {validation_loss:.3f} nats per token and {validation_bleu:.2f} BLEU",
         "time": format_time(published),
         # the runs used local copies of the data set and of the published model
@@ -194,4 +194,5 @@ def format_front_matter(name: str, languages: list[str], scores: dict) -> str:
         for key, label in labels.items()
     ]
     data, metrics = ("bentrevett/multi30k", "Multi30k"), ("sacrebleu", "chrf")
-    return describe_for_hub(name, "translation", "scratch_transformer", data, results, languages, metrics=metrics)
+    kind, options = "scratch_transformer", {"metrics": metrics, "license": "apache-2.0"}
+    return describe_for_hub(name, "translation", kind, data, results, languages, **options)
