@@ -107,7 +107,7 @@ def _read_command_line(
     elif "dataset_name" in given:
         replaced = FILES
     recipe = {name: value for name, value in recipe.items() if name not in replaced}
-    return recipe_to_flags(recipe) + args[1:], recipe, path.stem
+    return [*map(_spell, recipe_to_flags(recipe)), *args[1:]], recipe, path.stem
 
 
 def _spell(word: str) -> str:
