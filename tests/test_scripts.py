@@ -49,11 +49,10 @@ def translation(pairs, tmp_path):
     """A command line that trains for a second."""
     recipe = ROOT / "scripts" / "recipes" / "multi30k_tiny.yaml"
     options = {
-        "dataset_name": pairs, "output_dir": tmp_path / "run", "vocab_size": 300,
-        "config_overrides": f"{TINY_TRANSFORMER},vocab_size=320",  # more than the tokenizer has, as for a GPU
-        "max_source_length": 20, "max_target_length": 20, "max_tokens_per_batch": 60, "warmup_steps": 2,
-        "max_steps": 4, "save_steps": 2, "eval_steps": 2, "logging_steps": 1, "average_checkpoints": 2, "num_beams": 2,
-        "use_cpu": "true",
+        "dataset_name": pairs, "output_dir": tmp_path / "run", "vocab_size": 300, "config_overrides": TINY_TRANSFORMER,
+        "pad_vocab_to_multiple_of": 64, "max_source_length": 20, "max_target_length": 20, "max_tokens_per_batch": 60,
+        "warmup_steps": 2, "max_steps": 4, "save_steps": 2, "eval_steps": 2, "logging_steps": 1,
+        "average_checkpoints": 2, "num_beams": 2, "use_cpu": "true",
     }  # fmt: skip
     return [
         "train_translation.py",
@@ -109,7 +108,8 @@ def test_a_translator_of_two_word_vocabularies_is_trained_resumed_and_evaluated(
     run(*words, TINY_TRANSFORMER)
     out = tmp_path / "run"
     config = json.loads((out / "config.json").read_text(encoding="utf-8"))
-    assert (config["vocab_size"], config["decoder_vocab_size"]) == (11, 12)  # the words, the specials, and a comma
+    # 11 and 12: the words, the specials, and a comma
+    assert (config["vocab_size"], config["decoder_vocab_size"]) == (64, 64)
     run(*words, TINY_TRANSFORMER, "--resume_from_checkpoint", "last", "--max_steps", 6)
     figures = tmp_path / "figures.json"
     run(

@@ -71,6 +71,10 @@ class ModelArguments:
     tokenizer_sample_mb: float = option(
         100.0, "A new tokenizer is trained on texts of this many megabytes at most, evenly spaced."
     )
+    pad_vocab_to_multiple_of: int | None = option(
+        None,
+        "A new model has embeddings for a multiple of this many tokens, e.g. 64 on a GPU, whatever its tokenizer has.",
+    )
     attn_implementation: str | None = option(
         None,
         "eager, sdpa, flex_attention or, of a GPT, flash_attention_2. Default: sdpa; in half precision on a GPU, "

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase, TrainingArguments
 
+from ..data.sampling import round_up
 from ..data.texts import end_id
 from ..loading import check_fits, load_checkpoint, load_tokenizer
 from ..models.configuration_scratch_gpt import ScratchGPTConfig
@@ -121,9 +122,11 @@ def make_model(
     """
     special = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id")}
     special["eos_token_id"] = end_id(tokenizer)
-    sizes = {"vocab_size": len(tokenizer)}
+    multiple = model_args.pad_vocab_to_multiple_of
+    sizes = {"vocab_size": round_up(len(tokenizer), multiple)}
     if hasattr(tokenizer, "target_tokenizer"):
-        sizes |= {"decoder_vocab_size": target_size(tokenizer), "share_encoder_decoder_embeddings": False}
+        sizes["decoder_vocab_size"] = round_up(target_size(tokenizer), multiple)
+        sizes["share_encoder_decoder_embeddings"] = False
     fields = {**sizes, **special, **fields, **config_overrides}
     config_class: Any = model_class.config_class  # None only for a class without a configuration
     config = config_class(**fields, attn_implementation=model_args.attn_implementation)
