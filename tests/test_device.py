@@ -216,3 +216,14 @@ def test_flex_attention_compiles_once_however_texts_are_packed():
         torch.testing.assert_close(losses[1], losses[0])
         numbers.append(len(recorder.graphs))
     assert numbers[0] == numbers[2]
+
+
+def test_layers_compile_twice_for_all_lengths(family):
+    """The second length makes them general. A model that is compiled as a whole is compiled for each length."""
+    recorder, numbers = Recorder(), []
+    model = compile_regions(make_small(family).train(), backend=recorder, fullgraph=True)
+    for length in (8, 7, 6, 5):
+        batch = {name: ids[:, :length] for name, ids in make_batch(family).items()}
+        step(model, batch, skip_logits=True)
+        numbers.append(len(recorder.graphs))
+    assert numbers[1] == numbers[3]
