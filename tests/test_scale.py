@@ -124,6 +124,14 @@ def test_fsdp2_has_the_losses_of_ddp(fsdp_run, tmp_path):
     assert whole.keys() == other.keys()
 
 
+def test_fsdp2_compiled_has_the_same_losses(fsdp_run, tmp_path):
+    _, command, run = fsdp_run
+    train(command, tmp_path / "run", "--torch_compile_backend", "aot_eager", sharding=FSDP2)
+    found, expected = losses(tmp_path / "run"), losses(run)
+    assert [entry[:2] for entry in found] == [entry[:2] for entry in expected]
+    assert [entry[2] for entry in found] == pytest.approx([entry[2] for entry in expected], rel=1e-4)
+
+
 def test_a_run_of_fsdp2_ends_with_a_whole_model(fsdp_run, tmp_path):
     family, _, run = fsdp_run
     shards = {f"{SHARDS}/__{rank}_0.distcp" for rank in range(2)} | {f"{SHARDS}/.metadata"}

@@ -164,7 +164,7 @@ class ScratchTrainerMixin(Trainer):
 
     def floating_point_ops(self, inputs: dict[str, Any]) -> int:
         """Count those of a step; stock trainers leave the head and attention out, and count no target of a pair."""
-        if not isinstance(self.model, ScratchPreTrainedModel) or not {"input_ids", "labels"} <= inputs.keys():
+        if not (isinstance(self.model, ScratchPreTrainedModel) and {"input_ids", "labels"} <= inputs.keys()):
             return super().floating_point_ops(inputs)
         return count_flops(self.model, inputs) * (2 if self.r_drop_alpha else 1)
 
