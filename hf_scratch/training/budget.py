@@ -25,7 +25,7 @@ from .callbacks import highest_of_processes
 from .machines import on_main_process
 
 PLAN = ".budget.json"  # in the run's folder: the flags that were chosen
-SKIPPED, FEWEST, SHARE = 3, 5, 0.01  # updates to warm up, updates to measure, and this share of the time
+FEWEST, SHARE = 5, 0.01  # updates to warm up, and to measure, and for each at least this share of the time
 MOST_EVALUATIONS, FEWEST_EVALUATIONS, EVALUATION_SHARE = 10, 4, 0.1
 WARMUP_SHARE, RESERVE = 1 / 8, 0.03  # of the updates; of the time, for checkpoints and the card
 SAMPLE = 128  # texts or rows that are scored to measure how long that takes
@@ -89,17 +89,25 @@ def choose_flags(speed: Speed, seconds: float) -> dict[str, Any]:
 
 
 class _UpdateClock(TrainerCallback):
-    """Stops a training as soon as enough of its updates are timed."""
+    """Stops a training as soon as enough of its updates are timed. As many come before, which are slower."""
 
     def __init__(self, seconds: float):
-        self.seconds, self.times = seconds, []
+        self.seconds, self.times, self.is_warm = seconds, [], False
 
     def on_step_end(self, args, state, control, **kwargs):
         if torch.accelerator.is_available():
             torch.accelerator.synchronize()
         self.times.append(time.monotonic())
-        is_enough = len(self.times) > SKIPPED + FEWEST and self.times[-1] - self.times[SKIPPED] > self.seconds
-        control.should_training_stop |= bool(highest_of_processes(int(is_enough)))
+        is_enough = len(self.times) > FEWEST and self.times[-1] - self.times[0] > self.seconds
+        if highest_of_processes(int(is_enough)):
+            control.should_training_stop |= self.is_warm
+            self.times = self.times if self.is_warm else self.times[-1:]
+            self.is_warm = True
+
+    @property
+    def seconds_per_update(self) -> float:
+        """The mean of the updates that count."""
+        return (self.times[-1] - self.times[0]) / (len(self.times) - 1)
 
 
 def fit_budget(
@@ -130,20 +138,19 @@ def fit_budget(
     _, data_args, args, *_ = start(words)
     file = Path(require_output_dir(args) if checkpoint is None else Path(checkpoint).parent, PLAN)
     end = begin + 60 * data_args.budget_minutes
-    speeds = []
-    if checkpoint is None and args.should_save:
-        print("Measuring updates, evaluations and scores", flush=True)
-    for precision in [] if checkpoint else precisions(args):
-        flags = [f"--{name}={value}" for name, value in precision.items()]
-        arguments = start([*words, *flags])
+    precision = choose_precision(args)
+    speed = None
+    if checkpoint is None:
+        if args.should_save:
+            print("Measuring updates, evaluations and scores", flush=True)
+        arguments = start([*words, *(f"--{name}={value}" for name, value in precision.items())])
         logging.disable(logging.INFO)
-        speeds.append((measure_speed(arguments, prepare, time_scoring), precision))
+        speed = measure_speed(arguments, prepare, time_scoring)
         logging.disable(logging.NOTSET)
 
     def choose() -> dict[str, Any]:
-        if checkpoint is not None:
+        if speed is None:
             return json.loads(file.read_text(encoding="utf-8"))
-        speed, precision = min(speeds, key=lambda pair: pair[0].update)
         flags = choose_flags(speed, end - time.monotonic()) | precision
         file.write_text(json.dumps(flags), encoding="utf-8")
         print(describe_plan(flags, speed, end), flush=True)
@@ -153,13 +160,15 @@ def fit_budget(
     sys.argv[1:] = [*without_option(words, "budget_minutes"), *chosen]
 
 
-def precisions(args: TrainingArguments) -> list[dict[str, bool]]:
-    """Return the flags to compare: on a CPU, float32 and bfloat16, whose speeds differ either way among CPUs."""
+def choose_precision(args: TrainingArguments) -> dict[str, bool]:
+    """Return the flags of bfloat16, where the GPU or the CPU has instructions for it and no precision is given."""
     if args.bf16 or args.fp16:
-        return [{}]
-    if args.device.type == "cpu":
-        return [{}, {"bf16": True, "use_cpu": True}]
-    return [{"bf16": True}] if is_torch_bf16_gpu_available() else [{}]
+        return {}
+    if args.device.type != "cpu":
+        return {"bf16": True} if is_torch_bf16_gpu_available() else {}
+    capabilities = getattr(torch.cpu, "get_capabilities", dict)()  # torch 2.13 has it
+    has_bf16 = any(value for name, value in capabilities.items() if name.endswith("bf16"))
+    return {"bf16": True, "use_cpu": True} if has_bf16 else {}
 
 
 def measure_speed(arguments: tuple, prepare: Callable, time_scoring: Callable) -> Speed:
@@ -178,7 +187,6 @@ def measure_speed(arguments: tuple, prepare: Callable, time_scoring: Callable) -
     trainer.add_callback(clock)
     trainer.remove_callback(PrinterCallback)
     trainer.train()
-    times, state = clock.times[SKIPPED:], trainer.state
     trainer.model.eval()
     row, scoring = time_scoring(data_args, args, trainer, *prepared)
     rows: Any = [] if args.eval_strategy == IntervalStrategy.NO else trainer.eval_dataset
@@ -186,8 +194,8 @@ def measure_speed(arguments: tuple, prepare: Callable, time_scoring: Callable) -
         sample = every_nth(rows)
         row += trainer.evaluate(sample)["eval_runtime"] / len(sample)
     return Speed(
-        update=(times[-1] - times[0]) / (len(times) - 1),
-        epochs=float(state.epoch or 0) / state.global_step,
+        update=clock.seconds_per_update,
+        epochs=float(trainer.state.epoch or 0) / trainer.state.global_step,
         row=row if len(rows) else 0.0,
         rows=len(rows),
         scoring=scoring,
