@@ -70,6 +70,23 @@ def make_trainer(tmp_path, joint_tokenizer):
     return make
 
 
+def test_an_evaluation_in_bfloat16_training_is_that_of_the_weights(make_trainer):
+    trainer = make_trainer(max_steps=2, learning_rate=1e-2, bf16=True, predict_with_generate=True, save_strategy="no")
+    trainer.train()
+    found = trainer.predict(trainer.eval_dataset)
+    plain = make_trainer(predict_with_generate=True)
+    plain.model.load_state_dict(trainer.model.state_dict())
+    expected = plain.predict(plain.eval_dataset)
+    assert found.metrics["test_loss"] == expected.metrics["test_loss"]
+    assert (found.predictions == expected.predictions).all()
+
+    batch = next(iter(trainer.get_train_dataloader()))  # and training goes on in bfloat16
+    trainer.model.eval()
+    loss, exact = (each.compute_loss(each.model, dict(batch)).item() for each in (trainer, plain))
+    assert loss != exact
+    assert loss == pytest.approx(exact, rel=1e-2)
+
+
 def test_a_token_budget_bounds_each_batch(make_trainer):
     trainer = make_trainer(budget=12, num_train_epochs=2, save_strategy="no")
     batches = list(trainer.get_train_dataloader())

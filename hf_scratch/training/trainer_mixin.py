@@ -2,6 +2,7 @@
 """What both of our trainers add to transformers' trainers."""
 
 import copy
+import inspect
 import os
 from collections.abc import Sequence
 from functools import partial
@@ -297,10 +298,24 @@ class ScratchTrainerMixin(Trainer):
     def evaluation_loop(self, *args, **kwargs):
         generation_config = copy.deepcopy(self.model.generation_config)
         self.gather_function = self.accelerator.gather_for_metrics  # Seq2SeqTrainer's keeps rows that fill up a batch
+        forward = self._remove_autocast()
         try:
             return super().evaluation_loop(*args, **kwargs)
         finally:
             self.model.generation_config = generation_config
+            vars(self.model).update(forward)
+
+    def _remove_autocast(self) -> dict[str, Any]:
+        """On a CPU, remove what accelerate has put around `forward`, and return it. Our decoder does not run below it.
+
+        An evaluation is then computed in the weights' own dtype.
+        """
+        forward = vars(self.model).get("forward")
+        if forward is None or self.args.device.type != "cpu":
+            return {}
+        if inspect.unwrap(forward) is not inspect.unwrap(type(self.model).forward):  # a user's own
+            return {}
+        return {"forward": vars(self.model).pop("forward")}
 
     def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None, **generate_kwargs):
         inputs = self._hide_repeated_rows(inputs)
