@@ -24,7 +24,6 @@ from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from pathlib import Path
 
-from datasets.exceptions import DatasetsError
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from tqdm.auto import tqdm
@@ -34,7 +33,7 @@ from .progress import disable_bars
 SECONDS_BEFORE_OTHERS_PRINT = 10.0
 PROGRAM = "hf-scratch"  # in a command that it runs, it begins sys.argv[0]
 LONGEST_MESSAGE = 600  # characters; longer messages of other libraries are cut
-USERS_ERRORS = (ValueError, OverflowError, OSError, ImportError, StrictDataclassError, DatasetsError, SafetensorError)
+USERS_ERRORS = (ValueError, OverflowError, OSError, ImportError, StrictDataclassError, SafetensorError)
 
 
 class UserError(ValueError):

@@ -10,7 +10,8 @@ from .models.layers import MultiHeadAttention
 
 # dense products in bfloat16 with float32 sums, in FLOP/s, by the data sheets; the first name in a GPU's own counts
 PEAKS = {
-    "H100 PCIe": 756e12, "H100 NVL": 835e12, "H100": 989e12, "H200": 989e12, "B200": 2250e12, "A100": 312e12,
+    "H100 PCIe": 756e12, "H100 NVL": 835e12, "H100": 989e12, "H200 NVL": 835e12, "H200": 989e12,
+    "NVIDIA B200": 2250e12, "A100": 312e12,
     "L40S": 362e12, "L40": 181e12, "L4": 121e12, "RTX 4090": 165e12,
 }  # fmt: skip
 
@@ -18,7 +19,7 @@ PEAKS = {
 def find_peak(device: torch.device) -> float | None:
     """Return a GPU's peak in bfloat16, in FLOP/s; None for a device that is not in `PEAKS`."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
-    return next((peak for part, peak in PEAKS.items() if part in name), None)
+    return next((peak for part, peak in PEAKS.items() if part in name and "MIG" not in name), None)
 
 
 def count_flops(model: nn.Module, inputs: Mapping[str, torch.Tensor]) -> int:

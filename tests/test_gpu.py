@@ -65,8 +65,8 @@ def assert_same_step(actual, expected, rtol: float = 2e-3) -> None:
     largest = max(gradient.norm() for gradient in expected[1].values())
     for name, gradient in expected[1].items():
         error = (actual[1][name].float() - gradient.float()).norm()
-        # a key's bias has no effect: its gradient is rounding
-        assert error <= rtol * gradient.float().norm() + 1e-5 * largest, f"{name}: {error / gradient.norm():.2e}"
+        # a key's bias has no effect: its gradient is rounding, 1e-5 of the largest in float32
+        assert error <= rtol * (gradient.float().norm() + 5e-3 * largest), f"{name}: {error / gradient.norm():.2e}"
 
 
 # attention
@@ -305,6 +305,7 @@ def test_fsdp2_on_one_process_takes_the_plain_step(family, skip_logits, process_
 # the benchmark
 
 
+@pytest.mark.skipif(HAS_GPU, reason="`make gpu` has run it")
 def test_the_benchmark_measures_each_row(tmp_path):
     command = [sys.executable, ROOT / "scripts" / "benchmark" / "gpu.py", "--output_dir", tmp_path]
     subprocess.run([*command, "--size", "tiny", "--rounds", "1"], check=True, cwd=tmp_path, capture_output=True)

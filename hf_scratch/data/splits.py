@@ -71,7 +71,8 @@ def load_splits(
     elif (folder := find_data_folder(dataset_name)) is not None:
         splits = _load_folder(folder, dataset_config_name, cache_dir, sample_by)
     else:
-        splits = load_dataset(dataset_name, dataset_config_name, cache_dir=cache_dir, **text_options(sample_by))
+        with reading(f"`dataset_name` ({dataset_name})"):
+            splits = load_dataset(dataset_name, dataset_config_name, cache_dir=cache_dir, **text_options(sample_by))
     for split, rows in splits.items():
         if len(rows) == 0:
             raise ValueError(f"The split {split!r} of {dataset_name or files[str(split)]} has no rows.")

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from accelerate import PartialState
 from accelerate.utils import gather_object
-from datasets.utils import tqdm
+from transformers.utils import logging
 
 B = TypeVar("B")
 R = TypeVar("R")
@@ -45,5 +45,5 @@ def compute_batches(batches: Sequence[B], compute: Callable[[B], R], description
         The result of each batch.
     """
     own = range(len(batches))[own_batches()]
-    bar = tqdm(own, desc=description, unit=" batches", disable=not PartialState().is_main_process)
+    bar = logging.tqdm(own, desc=description, unit=" batches", disable=not PartialState().is_main_process)
     return gather_results((i, compute(batches[i])) for i in bar)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from accelerate import PartialState
-from datasets.utils import tqdm
 from transformers import PreTrainedModel
+from transformers.utils import logging
 
 from ..pipelines import TranslationPipeline
 from .metrics import score_summaries, score_translations
@@ -74,7 +74,7 @@ def translate(
     count = sum(len(sources[begin : begin + batch_size]) for begin in range(0, len(sources), batch_size)[own])
     options = {"total": count, "desc": "translating", "unit": " sentences"}
     translated = translator.translate_by_length(sources, own, batch_size=batch_size, **generate_kwargs)
-    bar = tqdm(translated, disable=not PartialState().is_main_process, **options)
+    bar = logging.tqdm(translated, disable=not PartialState().is_main_process, **options)
     return gather_results((i, record["translation_text"]) for i, record in bar)
 
 
