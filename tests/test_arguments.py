@@ -57,7 +57,7 @@ def test_no_recipe_is_needed():
 @pytest.mark.parametrize(
     ("recipe", "flags", "message"),
     [
-        ("blok_size: 32", [], "unexpected: --blok_size=32. Did you mean `block_size`?"),
+        ("blok_size: 32", [], "unexpected in the recipe 'recipe': --blok_size=32. Did you mean `block_size`?"),
         ("learning_rate: fast", [], "invalid float value: 'fast'"),
         ("block_size: [1, 2]", [], "unexpected: 2"),
         ("eval_strategy: daily", [], "invalid choice: 'daily'"),

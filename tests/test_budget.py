@@ -36,6 +36,15 @@ def test_too_short_a_time_is_refused():
         choose_flags(SPEED, 30)
 
 
+def test_validation_data_are_asked_for_before_anything_is_measured(run_here, tmp_path):
+    file = write(tmp_path / "train.jsonl", PAIRS)
+    words = ["--source_lang=en", "--target_lang=de", "--vocab_size=300", f"--config_overrides={TINY_TRANSFORMER}"]
+    options = ["--use_cpu=true", "--budget_minutes=0.1", f"--output_dir={tmp_path / 'out'}"]
+    done = run_here("train_translation", "own_pairs", f"--train_file={file}", *words, *options, check=False)
+    assert done.returncode == 2
+    assert "--validation_file" in done.stderr
+
+
 @pytest.mark.parametrize("kind", ["pairs", "texts"])
 def test_the_flags_in_the_record_repeat_the_training(kind, run_here, tmp_path):
     files = [f"--{split}_file={write(tmp_path / f'{split}.jsonl', rows)}" for split, rows in (

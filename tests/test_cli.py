@@ -65,6 +65,19 @@ def test_errors_and_the_command_to_resume_by_name_it(hf_scratch):
     assert command_words() == ["hf-scratch", "train-translation"]
 
 
+@pytest.mark.parametrize(
+    ("recipe", "message"),
+    [
+        ("own_pair", "Did you mean `own_pairs`?"),
+        ("own_texts", "--packing=True. Is it a recipe of another command?"),
+    ],
+)
+def test_a_wrong_recipe_is_named(recipe, message, hf_scratch):
+    code, text = hf_scratch("train-translation", recipe, "--output_dir", "x", "--dataset_name", "embedded:numbers")
+    assert code == 2
+    assert message in text
+
+
 def test_both_spellings_of_a_flag_are_taken(run_here, tmp_path):
     words = (
         "--dataset-name",

@@ -323,6 +323,9 @@ def _write(
     given = {split: getattr(data_args, f"{split}_file") for split in record["metrics"]}
     files = {split: public_name(file) for split, file in given.items() if file}
     sets = {split: f"{split} set" + (f", `{files[split]}`" if split in files else "") for split in given}
+    for split, limit in (("validation", data_args.max_eval_samples), ("test", data_args.max_predict_samples)):
+        if limit is not None and split in sets:
+            sets[split] += f", its first {limit:,} rows at most"
     rows = [[label, value, sets[split]] for label, _, value, split in results]
     data = (record["data"], record["data"])
     options: dict[str, Any] = {"license": data_args.license, "files": files}

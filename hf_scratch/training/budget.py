@@ -23,9 +23,11 @@ from ..errors import UserError, without_option
 from ..folders import require_output_dir
 from .callbacks import highest_of_processes
 from .machines import on_main_process
+from .training_arguments import check_validation_data
 
 PLAN = ".budget.json"  # in the run's folder: the flags that were chosen
-FEWEST, SHARE = 5, 0.01  # updates to warm up, and to measure, and for each at least this share of the time
+SHARE, MOST = 0.01, 0.05  # of the time, to warm up and to measure each; of the time, for each at most
+FEWEST = 5  # updates to warm up, and to measure; fewer if they take longer than that
 MOST_EVALUATIONS, FEWEST_EVALUATIONS, EVALUATION_SHARE = 10, 4, 0.1
 WARMUP_SHARE, RESERVE = 1 / 8, 0.03  # of the updates; of the time, for checkpoints and the card
 SAMPLE = 128  # texts or rows that are scored to measure how long that takes
@@ -38,8 +40,8 @@ class Speed:
     Attributes:
         update: of an update.
         epochs: passes over the training data in an update; no time.
-        row: to evaluate a validation row; 0 without evaluations.
-        rows: validation rows.
+        row: to evaluate a text or pair of the validation data; 0 without evaluations.
+        rows: texts or pairs of the validation data.
         scoring: of the final scores of the validation and test data.
     """
 
@@ -69,8 +71,9 @@ def choose_flags(speed: Speed, seconds: float) -> dict[str, Any]:
     interval = int(left / speed.update / evaluations)  # updates between evaluations
     if interval * evaluations < 10:
         raise UserError(
-            f"`budget_minutes` leaves {max(left, 0):.0f} seconds for updates of {speed.update:.1f} seconds. Give more "
-            "time, or less data to evaluate and test on (`max_eval_samples`, `max_predict_samples`)."
+            f"`budget_minutes` leaves no time for ten updates of {speed.update:.1f} s: {seconds:.0f} s are left, of "
+            f"which {evaluations} evaluations take {evaluations * one:.0f} s, and the final scores {speed.scoring:.0f}"
+            f" s (`max_eval_samples` and `max_predict_samples` make them shorter). {describe_threads()}"
         )
     updates = interval * evaluations
     flags: dict[str, Any] = {
@@ -98,7 +101,8 @@ class _UpdateClock(TrainerCallback):
         if torch.accelerator.is_available():
             torch.accelerator.synchronize()
         self.times.append(time.monotonic())
-        is_enough = len(self.times) > FEWEST and self.times[-1] - self.times[0] > self.seconds
+        elapsed = self.times[-1] - self.times[0]
+        is_enough = elapsed > self.seconds * (1 if len(self.times) > FEWEST else MOST / SHARE)
         if highest_of_processes(int(is_enough)):
             control.should_training_stop |= self.is_warm
             self.times = self.times if self.is_warm else self.times[-1:]
@@ -182,22 +186,26 @@ def measure_speed(arguments: tuple, prepare: Callable, time_scoring: Callable) -
     short.save_strategy = SaveStrategy.NO
     short.load_best_model_at_end = short.push_to_hub = False
     vars(short).pop("predict_with_generate", None)  # whose default is False
-    trainer, *prepared = prepare(model_args, data_args, short, config_overrides, None)
+    trainer, texts, *others = prepare(model_args, data_args, short, config_overrides, None)
+    if trainer.eval_dataset is None:
+        check_validation_data(args, ["train"])
     clock = _UpdateClock(60 * SHARE * data_args.budget_minutes)
     trainer.add_callback(clock)
     trainer.remove_callback(PrinterCallback)
     trainer.train()
     trainer.model.eval()
-    row, scoring = time_scoring(data_args, args, trainer, *prepared)
-    rows: Any = [] if args.eval_strategy == IntervalStrategy.NO else trainer.eval_dataset
-    if len(rows):
+    trainer.remove_autocast()
+    row, scoring = time_scoring(data_args, args, trainer, texts, *others)
+    count = 0 if args.eval_strategy == IntervalStrategy.NO else len(texts["validation"])
+    if count:
+        rows: Any = trainer.eval_dataset  # of token ids; texts may share one
         sample = every_nth(rows)
-        row += trainer.evaluate(sample)["eval_runtime"] / len(sample)
+        row += trainer.evaluate(sample)["eval_runtime"] / len(sample) * len(rows) / count
     return Speed(
         update=clock.seconds_per_update,
         epochs=float(trainer.state.epoch or 0) / trainer.state.global_step,
-        row=row if len(rows) else 0.0,
-        rows=len(rows),
+        row=row if count else 0.0,
+        rows=count,
         scoring=scoring,
     )
 
@@ -217,4 +225,9 @@ def describe_plan(flags: dict[str, Any], speed: Speed, end: float) -> str:
         parts.append(f"{updates // flags['eval_steps']} evaluations of {rows:,} rows")
     if speed.scoring:
         parts.append(f"{speed.scoring:.0f} s of final scores")
-    return f"{', '.join(parts)}; done at {done:%H:%M}"
+    return f"{', '.join(parts)}; done at {done:%H:%M}. {describe_threads()}"
+
+
+def describe_threads() -> str:
+    """Return a hint for a busy machine, where threads that wait for each other can be many times slower than one."""
+    return f"PyTorch uses {torch.get_num_threads()} threads: on a busy machine, set OMP_NUM_THREADS=1."

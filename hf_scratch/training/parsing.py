@@ -98,6 +98,8 @@ def _read_command_line(
     path = Path(args[0]).expanduser()
     if not path.exists() and path.name == args[0]:  # one of the package's
         path = next((folder / f"{path.stem}.yaml" for folder in RECIPES if folder.is_dir()), path)
+        if not path.exists():
+            raise UserError(f"There is no recipe {args[0]!r}{_nearest(args[0], list_recipes())}")
     recipe = read_recipe(path)
     for option, value in (size or {}).items():
         recipe[option] = {**recipe.get(option, {}), **value} if isinstance(value, dict) else value
@@ -155,7 +157,11 @@ def parse_arguments(
         raise ValueError(str(error)) from error
     *parsed, unknown = results
     if unknown:
-        parser.error(f"unexpected: {unknown[0]}{_nearest(unknown[0].lstrip('-').split('=')[0], parser.names)}")
+        option = unknown[0].lstrip("-").split("=")[0]
+        place, hint = "", _nearest(option, parser.names)
+        if option in recipe:
+            place, hint = f" in the recipe {name!r}", hint or ". Is it a recipe of another command?"
+        parser.error(f"unexpected{place}: {unknown[0]}{hint}")
     for group in parsed:
         if getattr(group, "disable_tqdm", False):
             disable_bars()

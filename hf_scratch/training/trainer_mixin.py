@@ -298,14 +298,14 @@ class ScratchTrainerMixin(Trainer):
     def evaluation_loop(self, *args, **kwargs):
         generation_config = copy.deepcopy(self.model.generation_config)
         self.gather_function = self.accelerator.gather_for_metrics  # Seq2SeqTrainer's keeps rows that fill up a batch
-        forward = self._remove_autocast()
+        forward = self.remove_autocast()
         try:
             return super().evaluation_loop(*args, **kwargs)
         finally:
             self.model.generation_config = generation_config
             vars(self.model).update(forward)
 
-    def _remove_autocast(self) -> dict[str, Any]:
+    def remove_autocast(self) -> dict[str, Any]:
         """On a CPU, remove what accelerate has put around `forward`, and return it. Our decoder does not run below it.
 
         An evaluation is then computed in the weights' own dtype.
