@@ -225,9 +225,10 @@ def describe_plan(flags: dict[str, Any], speed: Speed, end: float) -> str:
         parts.append(f"{updates // flags['eval_steps']} evaluations of {rows:,} rows")
     if speed.scoring:
         parts.append(f"{speed.scoring:.0f} s of final scores")
-    return f"{', '.join(parts)}; done at {done:%H:%M}. {describe_threads()}"
+    return f"{', '.join(parts)}; done at {done:%H:%M}. {describe_threads()}".rstrip()
 
 
 def describe_threads() -> str:
     """Return a hint for a busy machine, where threads that wait for each other can be many times slower than one."""
-    return f"PyTorch uses {torch.get_num_threads()} threads: on a busy machine, set OMP_NUM_THREADS=1."
+    threads = torch.get_num_threads()
+    return "" if threads == 1 else f"PyTorch uses {threads} threads: on a busy machine, set OMP_NUM_THREADS=1."
