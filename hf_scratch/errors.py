@@ -105,13 +105,14 @@ def command_words() -> list[str]:
 
 
 def without_option(words: Iterable[str], name: str) -> list[str]:
-    """Return the words of a command line without an option and its value."""
+    """Return the words of a command line without an option, in either spelling (--a_b, --a-b), and its value."""
     kept, rest = [], iter(words)
     for word in rest:
-        if word == f"--{name}":
-            next(rest, None)
-        elif not word.startswith(f"--{name}="):
+        flag, sign, _ = word.partition("=")
+        if flag.replace("-", "_") != f"__{name}":
             kept.append(word)
+        elif not sign:
+            next(rest, None)
     return kept
 
 

@@ -188,7 +188,7 @@ def main():
     with open_run(args) as checkpoint:
         with preparation():
             if data_args.budget_minutes is not None:
-                fit_budget(start, checkpoint, begin, prepare, time_scoring)
+                fit_budget(data_args, args, checkpoint, begin, start, prepare, time_scoring)
                 model_args, data_args, args, config_overrides, recipe = start()
             trainer, texts, questions = prepare(model_args, data_args, args, config_overrides, checkpoint)
         if data_args.show_batch:

@@ -20,7 +20,13 @@ from hf_scratch.data.pairs import PairsWithBPEDropout, check_lengths, count_cut,
 from hf_scratch.data.sampling import round_up
 from hf_scratch.data.splits import describe_split
 from hf_scratch.errors import command, preparation
-from hf_scratch.evaluation.metrics import compute_bleu, has_short_texts, load_rouge_scorer, score_summaries
+from hf_scratch.evaluation.metrics import (
+    compute_bleu,
+    has_short_texts,
+    load_rouge_scorer,
+    score_summaries,
+    share_of_matches,
+)
 from hf_scratch.evaluation.translation import evaluate_translation, translate, write_lines
 from hf_scratch.reporting.batches import format_training_batch
 from hf_scratch.reporting.cards import NUM_EXAMPLES, write_translation_card
@@ -106,12 +112,11 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
         ids = np.where(prediction.predictions < 0, tokenizer.pad_token_id, prediction.predictions)
         hypotheses = tokenizer.batch_decode(ids, skip_special_tokens=True)
         references = list(pairs["validation"]["target"])
-        matches = [hypothesis == reference for hypothesis, reference in zip(hypotheses, references, strict=True)]
         if is_summary:
             score = score_summaries(hypotheses, references)[metric]
         else:
             score = compute_bleu(hypotheses, references)[0].score
-        return {metric: score, "exact_match": float(np.mean(matches))}
+        return {metric: score, "exact_match": share_of_matches(hypotheses, references)}
 
     train_dataset = data.train_rows
     if data_args.bpe_dropout:
@@ -211,7 +216,7 @@ def main():
     with open_run(args) as checkpoint:
         with preparation():
             if data_args.budget_minutes is not None:
-                fit_budget(start, checkpoint, begin, prepare, time_scoring)
+                fit_budget(data_args, args, checkpoint, begin, start, prepare, time_scoring)
                 model_args, data_args, args, config_overrides, recipe = start()
             trainer, pairs, cut = prepare(model_args, data_args, args, config_overrides, checkpoint)
         if data_args.show_batch:

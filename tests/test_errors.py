@@ -6,7 +6,7 @@ import pytest
 from datasets import enable_progress_bars
 from datasets.utils import are_progress_bars_disabled
 
-from hf_scratch.errors import UserError, command, preparation
+from hf_scratch.errors import UserError, command, preparation, without_option
 
 
 @pytest.fixture(autouse=True)
@@ -76,3 +76,8 @@ def test_a_trace_can_be_had(monkeypatch):
     with pytest.raises(UserError) as raised:
         run(ValueError("no"), in_preparation=True)
     assert isinstance(raised.value.__cause__, ValueError)
+
+
+def test_an_option_is_left_out_in_either_spelling():
+    words = ["recipe", "--max-steps", "3", "--max_steps=4", "--max_steps_more", "5"]
+    assert without_option(words, "max_steps") == ["recipe", "--max_steps_more", "5"]

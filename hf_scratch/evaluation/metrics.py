@@ -37,10 +37,15 @@ def score_translations(hypotheses: Sequence[str], references: Sequence[str], lan
     }
     if language is not None:
         scores["bleu_moses"] = compute_bleu(hypotheses, references, lowercase=True, moses_lang=language)
-    figures: dict[str, Any] = {"exact_match": fmean(map(eq, hypotheses, references))}
+    figures: dict[str, Any] = {"exact_match": share_of_matches(hypotheses, references)}
     for name, (result, signature) in scores.items():
         figures |= {name: result.score, f"{name}_signature": signature}
     return figures
+
+
+def share_of_matches(hypotheses: Sequence[str], references: Sequence[str]) -> float:
+    """The share of hypotheses that are their references, 0 to 1."""
+    return fmean(map(eq, hypotheses, references))
 
 
 def has_short_texts(texts: Sequence[str]) -> bool:

@@ -18,7 +18,6 @@ import torch
 from transformers import Trainer
 
 from ..folders import public_name
-from ..training.resuming import CheckpointKeeper
 
 INTERRUPTED = "interrupted"  # ended before its last update and never evaluated on the test set
 
@@ -90,8 +89,8 @@ def build_record(
     # the last entry of the training itself; evaluations come after it
     minutes = next((entry["minutes"] for entry in reversed(state.log_history) if "train_runtime" in entry), None)
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor() or platform.machine()
-    (keeper,) = (each for each in trainer.callback_handler.callbacks if isinstance(each, CheckpointKeeper))
-    first, *others = keeper.commands
+    # a CheckpointKeeper's: the first command of the run, and others that resumed it
+    first, *others = next(each.commands for each in trainer.callback_handler.callbacks if hasattr(each, "commands"))
     hardware = {
         "processes": args.world_size,
         "device": device,

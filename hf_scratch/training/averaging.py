@@ -88,8 +88,8 @@ def evaluate_and_select_weights(trainer: Trainer, num_checkpoints: int) -> dict:
     """Keep the weights with the lowest validation loss in the model: the trained ones, or an average.
 
     The averages are that of the last checkpoints, and the trainer's `moving_average`. The loss decides, because greedy
-    BLEU on a thousand sentences is too noisy. It is computed as in training, in the weights' own dtype, whatever
-    `bf16_full_eval` and `fp16_full_eval` say: they would round the model's weights.
+    BLEU on a thousand sentences is too noisy. It is computed in the weights' own dtype, on a GPU under the training's
+    autocast, whatever `bf16_full_eval` and `fp16_full_eval` say: they would round the model's weights.
 
     Args:
         trainer: after `train()`; its model holds the last weights, or the best with `load_best_model_at_end`. It has

@@ -115,9 +115,11 @@ class _UpdateClock(TrainerCallback):
 
 
 def fit_budget(
-    start: Callable[[list[str]], tuple],
+    data_args,
+    args: TrainingArguments,
     checkpoint: str | None,
     begin: float,
+    start: Callable[[list[str]], tuple],
     prepare: Callable[..., tuple],
     time_scoring: Callable[..., tuple[float, float]],
 ) -> None:
@@ -127,9 +129,11 @@ def fit_budget(
     resumed run takes the flags that its first part chose. All processes must call this.
 
     Args:
-        start: reads a command line, as `start_training_command`.
+        data_args: a script's DataArguments.
+        args: the training arguments.
         checkpoint: the folder that the run is resumed from, or None.
         begin: when the time began, by `time.monotonic()`.
+        start: reads a command line, as `start_training_command`.
         prepare: called with what `start` returns, it returns a trainer and other things. The trainer is trained for a
             few updates, and thrown away.
         time_scoring: called with `start`'s data and training arguments and all that `prepare` returns, returns the
@@ -139,7 +143,6 @@ def fit_budget(
         UserError: see `choose_flags`.
     """
     words = sys.argv[1:]
-    _, data_args, args, *_ = start(words)
     file = Path(require_output_dir(args) if checkpoint is None else Path(checkpoint).parent, PLAN)
     end = begin + 60 * data_args.budget_minutes
     precision = choose_precision(args)

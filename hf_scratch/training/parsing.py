@@ -24,6 +24,7 @@ from .stream_position import check_streaming
 from .training_arguments import check_training_arguments, prepare_arguments, share_global_batch
 
 logger = logging.getLogger(__name__)
+SIZES = "sizes"  # a recipe's key that is no option: see `choose_size`
 # the package's recipes: in the wheel, and in a clone
 RECIPES = tuple(Path(__file__).parents[level] / "scripts" / "recipes" for level in (1, 2))
 
@@ -82,7 +83,7 @@ class _Parser(HfArgumentParser):
 def list_recipes(names: Collection[str] | None = None) -> list[str]:
     """List the names of the package's recipes, or only of those whose arguments are all among `names`."""
     files = sorted(file for folder in RECIPES for file in folder.glob("*.yaml"))
-    return [file.stem for file in files if names is None or read_recipe(file).keys() <= {*names}]
+    return [file.stem for file in files if names is None or read_recipe(file).keys() <= {*names, SIZES}]
 
 
 def _read_command_line(
@@ -109,7 +110,8 @@ def _read_command_line(
     elif "dataset_name" in given:
         replaced = FILES
     recipe = {name: value for name, value in recipe.items() if name not in replaced}
-    return [*map(_spell, recipe_to_flags(recipe)), *args[1:]], recipe, path.stem
+    flags = recipe_to_flags({name: value for name, value in recipe.items() if name != SIZES})
+    return [*map(_spell, flags), *args[1:]], recipe, path.stem
 
 
 def _spell(word: str) -> str:
@@ -168,8 +170,8 @@ def parse_arguments(
         for key, mapping in recipe.items():
             if isinstance(mapping, dict) and isinstance(pairs := getattr(group, key, None), str):
                 setattr(group, key, {**mapping, **parse_pairs(pairs, key)})  # a flag changes some of the recipe's
-    if size is None and "sizes" in recipe:
-        size = on_main_process(lambda: choose_size(recipe["sizes"], *parsed[:2]))
+    if size is None and SIZES in recipe:
+        size = on_main_process(lambda: choose_size(recipe[SIZES], *parsed[:2]))
         return parse_arguments(*dataclass_types, args=args, size=size)
     return tuple(parsed), name
 
@@ -215,11 +217,17 @@ def choose_size(sizes: dict[str, dict[str, Any]], model_args: ModelArguments, da
     """Return the options of the first of a recipe's `sizes` whose `megabytes` hold the training text.
 
     The last size has no `megabytes`. Of prepared data, it is the size whose vocabulary they were prepared with.
+
+    Raises:
+        ValueError: no size has that vocabulary.
     """
     if is_prepared(data_args.dataset_name):
         _, _, found = load_prepared(Path(data_args.dataset_name).expanduser())
         vocab_size = found["settings"]["vocab_size"]
-        name = next((name for name, size in sizes.items() if size["vocab_size"] == vocab_size), "small")
+        names = [name for name, size in sizes.items() if size["vocab_size"] == vocab_size]
+        if not names:  # a small model for large data would be no error
+            raise ValueError(f"No size of the recipe has the vocabulary of the prepared data, {vocab_size} tokens.")
+        name = names[0]
     else:
         text = load_from_arguments(data_args, model_args.cache_dir)["train"].data.nbytes / 1e6
         name = next(name for name, size in sizes.items() if text <= size.get("megabytes", math.inf))

@@ -56,10 +56,6 @@ class ModelArguments:
         None, "Fields of the model's config: a=1,b=2 or JSON. They override the preset's and the recipe's."
     )
     model_name_or_path: str | None = option(None, "A model to start from, instead of a new one: a folder or Hub id.")
-    sizes: str | None = option(
-        None,
-        "In a recipe: options by the size of the data. The first whose `megabytes` hold the training text are taken.",
-    )
     tokenizer_name: str | None = option(None, "A tokenizer: a folder or Hub id. Default: the model's, or a new one.")
     tokenizer_kind: str | None = option(
         None,
