@@ -189,17 +189,18 @@ def find_limits(values: list[float]) -> tuple[float, float] | None:
 
 
 def _limit_axis(axis: Axes, values: list[float], limits: tuple[float, float] | None) -> None:
-    """End the y axis at the limits, but not below 0, and count the values outside in a corner."""
+    """End the y axis at the limits, but not below 0, and count the values outside where the curves leave room."""
     if limits is None:
         axis.set_ylim(bottom=max(axis.get_ylim()[0], 0))
         return
     bottom, top = limits
     outside = sum(not bottom <= value <= top for value in values)
     space = 0.15 if outside else 0.05  # below the curves, for the note
-    axis.set_ylim(max(bottom - space * (top - bottom), 0), top + 0.05 * (top - bottom))
+    start = bottom - space * (top - bottom)
+    axis.set_ylim(max(start, 0), top + 0.05 * (top - bottom))
     if outside:
-        text = f"{outside} of {len(values)} values are outside"
-        axis.text(0.98, 0.03, text, transform=axis.transAxes, ha="right", va="bottom", fontsize=7, color="0.3")
+        text, height = f"{outside} of {len(values)} values are outside", 0.03 if start >= 0 else 0.5
+        axis.text(0.98, height, text, transform=axis.transAxes, ha="right", va="bottom", fontsize=7, color="0.3")
 
 
 def save_figure(figure: Figure, output_dir: str, name: str) -> str:
