@@ -3,15 +3,6 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-# for `make multi30k` and `make tinystories`
-# DATA: a folder or a Hub id; OUT: the first training's folder, the second's is $(OUT)_rdrop
-# MINUTES: run the first training alone, for at most this long
-# RESUME=1: continue both trainings from their last checkpoints; one that has none yet starts
-MINUTES ?=
-OUT ?=
-RESUME ?=
-FLAGS = $(if $(MINUTES),--max_minutes $(MINUTES)) $(if $(RESUME),--resume_from_checkpoint auto)
-
 .PHONY: help setup demo explore space test test-slow test-faults test-scale test-engines test-browser test-min test-newest lint bench gpu engines multi30k tinystories results
 
 help:  ## list the targets
@@ -105,16 +96,9 @@ gpu:  ## on a machine with a GPU, run the benchmark and then the tests that need
 	timeout 240 $(PYTHON) -m pytest -m gpu -rs tests/test_gpu.py tests/test_attention.py --junitxml $(REPORT)/tests.xml || status=$$?; \
 	exit $$status
 
-# the two trainings of a published model's recipes: script, recipe, dataset
-define TRAIN
-$(BIN)/python scripts/$(1).py scripts/recipes/$(2).yaml --dataset_name $(or $(DATA),$(3)) \
-	--output_dir $(or $(OUT),runs/$(2)) $(FLAGS)
-$(if $(MINUTES),,$(BIN)/python scripts/$(1).py scripts/recipes/$(2)_rdrop.yaml --dataset_name $(or $(DATA),$(3)) \
-	--model_name_or_path $(or $(OUT),runs/$(2)) --output_dir $(or $(OUT),runs/$(2))_rdrop $(FLAGS))
-endef
+# DATA: a folder or a Hub id; OUT: a folder for the runs; FLAGS: options of all trainings, as "--bf16 true --use_cpu true"
+multi30k: setup  ## make a translator like the published one: 9 stages, 8 hours; the same command goes on; DATA=
+	PYTHON=$(BIN)/python scripts/recipes/multi30k.sh $(or $(DATA),bentrevett/multi30k) $(or $(OUT),runs) $(FLAGS)
 
-multi30k: setup  ## train with the published translator's recipes; RESUME=1 continues
-	$(call TRAIN,train_translation,multi30k_tiny,bentrevett/multi30k)
-
-tinystories: setup  ## train with the published storyteller's recipes; RESUME=1 continues
-	$(call TRAIN,train_language_model,tinystories_small,roneneldan/TinyStories)
+tinystories: setup  ## make a storyteller like the published one: 6 stages, 6 hours; the same command goes on; DATA=
+	PYTHON=$(BIN)/python scripts/recipes/tinystories.sh $(or $(DATA),roneneldan/TinyStories) $(or $(OUT),runs) $(FLAGS)

@@ -1,10 +1,12 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 """The project's own files agree: pinned versions, the Makefile's targets and their help."""
 
+import os
 import re
 import subprocess
 import tomllib
 
+import pytest
 import yaml
 from conftest import ROOT
 from packaging.requirements import Requirement
@@ -37,10 +39,35 @@ def test_make_help_lists_every_target():
     assert sorted(listed) == sorted(phony)
 
 
-def test_make_resumes_both_trainings():
-    """The second training starts if it was never reached, so both take "auto"."""
-    command = ["make", "--dry-run", "multi30k", "RESUME=1", "DATA=folder", "OUT=runs/x"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60)
-    trainings = [line for line in done.stdout.splitlines() if "scripts/train_translation.py" in line]
-    assert len(trainings) == 2
-    assert all("--resume_from_checkpoint auto" in line for line in trainings)
+# stands for Python: it logs its arguments, makes the output folder, and fails in the third stage while BROKEN exists
+STUB = """#!/bin/sh
+echo "$*" >> "$LOG"
+[ -e "$BROKEN" ] && [ $(wc -l < "$LOG") = 3 ] && exit 1
+while [ $# -gt 1 ]; do
+    [ "$1" = --output_dir ] && mkdir -p "$2"
+    shift
+done
+"""
+
+
+@pytest.mark.parametrize(("name", "stages"), [("multi30k", 9), ("tinystories", 6)])
+def test_a_chain_of_trainings_goes_on_where_it_stopped(tmp_path, name, stages):
+    stub, log, broken = (tmp_path / each for each in ("stub", "log", "broken"))
+    stub.write_text(STUB, encoding="utf-8")
+    stub.chmod(0o755)
+    broken.touch()
+
+    def run() -> int:
+        environment = os.environ | {"PYTHON": str(stub), "LOG": str(log), "BROKEN": str(broken)}
+        script = ROOT / "scripts" / "recipes" / f"{name}.sh"
+        return subprocess.run([script, "data", tmp_path / "runs", "--bf16", "true"], env=environment).returncode
+
+    assert run() == 1
+    broken.unlink()
+    assert run() == run() == 0
+    calls = log.read_text(encoding="utf-8").splitlines()
+    assert calls[2] == calls[3]
+    assert len(set(calls)) == len(calls) - 1 == stages
+    trainings = [call for call in calls if "scripts/train_" in call]
+    assert all("--bf16 true" in call and "--resume_from_checkpoint auto" in call for call in trainings)
+    assert all((ROOT / "scripts" / "recipes" / f"{call.split()[1]}.yaml").is_file() for call in trainings)
