@@ -13,7 +13,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from hf_scratch.models.loss import linear_cross_entropy
+from hf_scratch.models.loss import Teacher, linear_cross_entropy
 
 
 def make_problem(tokens: int, width: int, vocab_size: int, bias: bool = True, seed: int = 0):
@@ -362,6 +362,22 @@ def test_several_pieces_compile_into_one_graph():
     loss, expected = (f(hidden_states, head, labels, 0.1) for f in (compiled, linear_cross_entropy))
     torch.testing.assert_close(loss, expected)
     assert_same_gradients(loss, expected, [hidden_states, *head.parameters()], atol=1e-7, rtol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("alpha", [0.0, 0.5])
+def test_a_compiled_head_gives_the_same_loss(dtype, alpha):
+    torch._dynamo.reset()
+    hidden_states, head, labels = make_problem(600, 16, 5000)
+    labels = labels[:1].repeat(2, 1)
+    teachers = [Teacher(torch.randn(2, 300, 8), nn.Linear(8, 5000))]
+    compiled = torch.compile(head, backend="aot_eager")
+    results = []
+    for each in (head, compiled):
+        with torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
+            loss = linear_cross_entropy(hidden_states, each, labels, 0.1, 7, alpha, teachers, alpha)
+        results.append((loss, *torch.autograd.grad(loss, [hidden_states, *each.parameters()])))
+    torch.testing.assert_close(*results)
 
 
 class LargestTensor(TorchDispatchMode):
