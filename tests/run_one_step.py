@@ -1,7 +1,9 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 """One optimiser step of a stock trainer on 32 rows of unequal lengths, on one process or several.
 
-python run_one_step.py FAMILY BATCH_SIZE ACCUMULATION LABEL_SMOOTHING OUT.safetensors
+python run_one_step.py BATCH_SIZE OUT LABEL_SMOOTHING ...
+
+Each family takes a step with each smoothing, and its weights go into OUT/FAMILY-SMOOTHING.safetensors.
 """
 
 import os
@@ -78,7 +80,9 @@ def one_step(family: str, batch_size: int, accumulation: int, label_smoothing: f
 
 
 if __name__ == "__main__":
-    family, batch_size, accumulation, smoothing, path = sys.argv[1:]
-    weights = one_step(family, int(batch_size), int(accumulation), float(smoothing))
-    if int(os.environ.get("RANK", 0)) == 0:
-        save_file(weights, path)
+    batch_size, out, *smoothings = sys.argv[1:]
+    for family in FAMILIES:
+        for smoothing in smoothings:
+            weights = one_step(family, int(batch_size), 1, float(smoothing))
+            if int(os.environ.get("RANK", 0)) == 0:
+                save_file(weights, f"{out}/{family}-{smoothing}.safetensors")

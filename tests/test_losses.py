@@ -84,15 +84,20 @@ def test_a_step_under_trainer_is_the_hand_computed_one(family, batch_size, accum
     assert_same(one_step(family, batch_size, accumulation, smoothing), expected_step(family, smoothing))
 
 
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_a_step_on_two_processes_is_the_hand_computed_one(family, smoothing, tmp_path):
-    script, out = Path(__file__).with_name("run_one_step.py"), tmp_path / "weights.safetensors"
+@pytest.fixture(scope="module")
+def steps_of_two_processes(tmp_path_factory):
+    """A folder with the weights after a step on two processes."""
+    script, out = Path(__file__).with_name("run_one_step.py"), tmp_path_factory.mktemp("steps")
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--standalone", str(script)]
-    run = subprocess.run(
-        [*command, family, "16", "1", str(smoothing), str(out)], capture_output=True, text=True, timeout=300
-    )
+    run = subprocess.run([*command, "16", str(out), "0.0", "0.1"], capture_output=True, text=True, timeout=300)
     assert run.returncode == 0, run.stderr[-3000:]
-    assert_same(load_file(out), expected_step(family, smoothing))
+    return out
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_a_step_on_two_processes_is_the_hand_computed_one(family, smoothing, steps_of_two_processes):
+    weights = load_file(steps_of_two_processes / f"{family}-{smoothing}.safetensors")
+    assert_same(weights, expected_step(family, smoothing))
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -214,16 +214,16 @@ def test_a_recipe_of_the_package_is_prepared_by_its_name(run_here, tmp_path, rec
     assert is_prepared(str(tmp_path / "prepared"))
 
 
-def test_the_commands_prepare_and_train(tmp_path):
+def test_the_commands_prepare_and_train(run_here, tmp_path):
     train = write(tmp_path / "train.jsonl", STORIES * 3)
     options = ["--vocab_size", 300, "--block_size", 16, "--config_overrides", "hidden_size=8,num_attention_heads=2"]
     folder = tmp_path / "prepared"
     folder.mkdir()
     printed = run("prepare_data.py", "--train_file", train, "--output_dir", folder, *options).stdout
     assert f"Train with `--dataset_name {folder}`" in printed
-    refused = run("prepare_data.py", "--train_file", train, "--output_dir", folder, *options, check=False)
+    refused = run_here("prepare_data", "--train_file", train, "--output_dir", folder, *options, check=False)
     assert refused.returncode == 2
     assert "is not empty" in refused.stderr
     train_options = ["--output_dir", tmp_path / "run", "--max_steps", 2, "--save_strategy", "no", "--use_cpu", "true"]
-    run("train_language_model.py", "--dataset_name", folder, *options, *train_options)
+    run_here("train_language_model", "--dataset_name", folder, *options, *train_options)
     assert (tmp_path / "run" / "model.safetensors").is_file()

@@ -157,7 +157,8 @@ def test_a_failed_start_leaves_nothing_and_takes_nothing(tmp_path):
         pass
 
 
-def test_a_lock_ends_with_its_process(tmp_path):
+def test_a_lock_ends_with_its_process(monkeypatch, tmp_path):
+    monkeypatch.setattr("hf_scratch.training.runs.SECONDS_FOR_LOCK", 1)
     code = (
         "import sys, time\nfrom filelock import FileLock\n"
         f"lock = FileLock({str(tmp_path / '.lock')!r})\nlock.acquire()\nprint('held', flush=True)\ntime.sleep(60)"

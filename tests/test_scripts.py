@@ -1,9 +1,10 @@
-"""The scripts as users run them."""
+"""The scripts as users run them: each in a process of its own once, and then in this one."""
 
 import json
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -61,8 +62,9 @@ def translation(pairs, tmp_path):
     ]
 
 
-def test_train_resume_and_evaluate_a_translator(translation, pairs, tmp_path):
+def test_train_resume_and_evaluate_a_translator(translation, pairs, run_here, tmp_path):
     run(*translation)
+    train_here = partial(run_here, "train_translation", *translation[1:])
     out = tmp_path / "run"
     for name in (
         "config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json",
@@ -78,10 +80,10 @@ def test_train_resume_and_evaluate_a_translator(translation, pairs, tmp_path):
     assert {"loss", "learning_rate", "train_tokens_per_second"} <= logged[1].keys()
     assert any("eval_bleu" in entry for entry in logged)
 
-    again = run(*translation, check=False)
+    again = train_here(check=False)
     assert again.returncode != 0
     assert "is not empty: another run may be in it" in again.stderr.splitlines()[-1]
-    run(*translation, "--resume_from_checkpoint", "last", "--max_steps", 6)
+    train_here("--resume_from_checkpoint", "last", "--max_steps", 6)
     assert json.loads((out / "trainer_state.json").read_text(encoding="utf-8"))["global_step"] == 6
 
     figures = tmp_path / "figures.json"
@@ -121,7 +123,7 @@ def test_a_translator_of_two_word_vocabularies_is_trained_resumed_and_evaluated(
 
 
 def test_a_training_goes_on_from_a_model_and_changes_its_config(translation, pairs, run_here, tmp_path):
-    run(*translation, "--max_steps", 1)
+    run_here("train_translation", *translation[1:], "--max_steps", 1)
     second = [
         ROOT / "scripts" / "recipes" / "multi30k_tiny_rdrop.yaml", "--dataset_name", pairs,
         "--output_dir", tmp_path / "second", "--config_overrides", "dropout=0.25", "--max_steps", 2, "--save_steps", 1,
@@ -132,7 +134,7 @@ def test_a_training_goes_on_from_a_model_and_changes_its_config(translation, pai
     assert missing.returncode != 0
     assert missing.stderr.splitlines()[-1].endswith("'./nothing' is not a folder.")
     assert not (tmp_path / "second").exists()
-    run("train_translation.py", *second, tmp_path / "run")
+    run_here("train_translation", *second, tmp_path / "run")
     assert "It has learnt from `run` as well." in (tmp_path / "second" / "README.md").read_text("utf-8")
     first, config = (
         json.loads((tmp_path / name / "config.json").read_text(encoding="utf-8")) for name in ("run", "second")
@@ -143,7 +145,7 @@ def test_a_training_goes_on_from_a_model_and_changes_its_config(translation, pai
     ).read_text(encoding="utf-8")
 
 
-def test_train_and_evaluate_a_language_model(tmp_path):
+def test_train_and_evaluate_a_language_model(run_here, tmp_path):
     train, validation = write(tmp_path / "a.jsonl", STORIES), write(tmp_path / "b.jsonl", STORIES[:3])
     out = tmp_path / "run"
     run(
@@ -163,8 +165,8 @@ def test_train_and_evaluate_a_language_model(tmp_path):
     assert result["bits_per_byte"] == pytest.approx(saved["bits_per_byte"])
 
     student = tmp_path / "student"
-    run(
-        "train_language_model.py", "--train_file", train, "--output_dir", student, "--config_overrides", TINY_GPT,
+    run_here(
+        "train_language_model", "--train_file", train, "--output_dir", student, "--config_overrides", TINY_GPT,
         "--block_size", 24, "--max_steps", 2, "--logging_steps", 1, "--use_cpu", "true", "--bf16", "true",
         "--teacher_models", out, "--tokenizer_name", out, "--distillation_alpha", 1,
         "--torch_compile_backend", "aot_eager",
@@ -197,7 +199,7 @@ def test_the_demo_ends_in_its_figures(tmp_path):
         assert Path(picture).is_file()
 
 
-def test_a_stock_gpt2_is_trained_and_scored_as_ours_are(tmp_path):
+def test_a_stock_gpt2_is_trained_and_scored_as_ours_are(run_here, tmp_path):
     texts = [f"Ben has {n} red balls. He gives one to Mia." for n in range(60)]
     data = tmp_path / "data"
     data.mkdir()
@@ -218,7 +220,8 @@ def test_a_stock_gpt2_is_trained_and_scored_as_ours_are(tmp_path):
     assert record["input_tokens"] >= 2 * sum(map(len, tokenizer(texts)["input_ids"]))  # of two epochs
     expected = evaluate_language_model(model, tokenizer, texts)
     assert record["metrics"]["validation"]["bits_per_byte"] == pytest.approx(expected["bits_per_byte"], rel=1e-5)
-    done = run("train_stock_gpt2.py", recipe, "--dataset_name", data, "--output_dir", tmp_path / "none", check=False)
+    words = ("--dataset_name", data, "--output_dir", tmp_path / "none")
+    done = run_here("train_stock_gpt2", recipe, *words, check=False)
     assert "`tokenizer_name` must be given" in done.stderr
     assert not (tmp_path / "none").exists()
 

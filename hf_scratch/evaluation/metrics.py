@@ -13,7 +13,6 @@ from ..extras import extra
 with extra("train"):
     from sacrebleu.metrics import BLEU, CHRF
     from sacrebleu.metrics.bleu import BLEUScore
-    from sacremoses import MosesTokenizer
 
 
 def score_translations(hypotheses: Sequence[str], references: Sequence[str], language: str | None = None) -> dict:
@@ -70,6 +69,8 @@ def compute_bleu(
     """
     bleu, prefix = BLEU(lowercase=lowercase), ""
     if moses_lang is not None:
+        from sacremoses import MosesTokenizer  # takes a second and more
+
         tokenize = MosesTokenizer(lang=moses_lang).tokenize
         hypotheses, references = (
             [tokenize(text.lower() if lowercase else text, return_str=True) for text in texts]
