@@ -13,7 +13,7 @@ from test_bad_inputs import PAIRS, TEXTS
 from test_scripts import TINY_GPT, TINY_TRANSFORMER, write
 
 from hf_scratch.evaluation.translation import evaluate_translation
-from hf_scratch.reporting.cards import describe_objective
+from hf_scratch.reporting.cards import describe_for_hub, describe_objective
 
 
 @pytest.fixture
@@ -162,6 +162,11 @@ def test_a_summarizer_is_scored_with_rouge(train, tmp_path):
     assert "f-measure|stemmer:no|" in card.text
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     assert (config.get("source_lang"), config.get("target_lang")) == (None, None)
+
+
+def test_the_hub_is_told_the_codes_of_languages_alone():
+    text = describe_for_hub("name", "translation", "scratch_transformer", ("pairs", "pairs"), [], ["German", "en"])
+    assert ModelCard(f"---\n{text}\n---\n").data.language == ["en"]
 
 
 def test_a_translator_that_learns_to_summarise_forgets_its_languages(train):

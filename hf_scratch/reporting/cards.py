@@ -5,6 +5,7 @@ The values come from the run's record (records.py); this module formats them.
 """
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -154,7 +155,7 @@ def describe_for_hub(
         model_type: the configuration's.
         data: the data's Hub id, or else a name, and what to call it.
         results: the scores.
-        languages: their codes; none if unknown.
+        languages: their codes; none if unknown. The Hub refuses a card with any other name, so that is left out.
         base: the model that the training started from; "" for none.
         metrics: the Hub's names of the scores that matter most.
         license: the Hub's name of the weights' licence. Default: none is claimed.
@@ -168,7 +169,7 @@ def describe_for_hub(
         base_model=base or None,
         datasets=[data[0]] if data[0].count("/") == 1 else None,  # a Hub id
         eval_results=scores,
-        language=list(languages) or None,
+        language=[name for name in languages if re.fullmatch("[a-z]{2,3}", name)] or None,
         library_name="transformers",
         license=license,
         metrics=list(metrics) or None,
