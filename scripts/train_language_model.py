@@ -170,6 +170,7 @@ def continue_texts(model, tokenizer, texts: dict) -> list[tuple[str, str]]:
 
 def time_scoring(data_args, args, trainer: LanguageModelTrainer, texts: dict, questions: dict) -> tuple[float, float]:
     """Return 0.0, since an evaluation generates nothing, and the seconds of the scores at the end."""
+    trainer.model.set_attn_implementation("sdpa")  # as the saved model will have
     seconds = 0.0
     for name in ("validation", "test"):
         if name in texts and data_args.mlm_probability is None:
@@ -177,6 +178,21 @@ def time_scoring(data_args, args, trainer: LanguageModelTrainer, texts: dict, qu
             scores = evaluate_language_model(trainer.model, trainer.processing_class, sample["text"])
             seconds += scores["seconds"] * len(texts[name]) / len(sample)
     return 0.0, seconds
+
+
+def set_packed_attention(trainer: LanguageModelTrainer, model_args, data_args) -> None:
+    """Set the attention function that is best for rows of packed texts, unless one was given."""
+    is_packed = data_args.packing and data_args.mlm_probability is None and not data_args.attend_across_texts
+    attention = choose_packed_attention(trainer.model.config, trainer.args) if is_packed else None
+    if attention is not None and model_args.attn_implementation is None:
+        trainer.model.set_attn_implementation(attention)
+
+
+def prepare_to_train(model_args, data_args, *arguments) -> tuple:
+    """`prepare`, and set the attention function."""
+    trainer, *others = prepare(model_args, data_args, *arguments)
+    set_packed_attention(trainer, model_args, data_args)
+    return trainer, *others
 
 
 @command
@@ -188,7 +204,7 @@ def main():
     with open_run(args) as checkpoint:
         with preparation():
             if data_args.budget_minutes is not None:
-                fit_budget(data_args, args, checkpoint, begin, start, prepare, time_scoring)
+                fit_budget(data_args, args, checkpoint, begin, start, prepare_to_train, time_scoring)
                 model_args, data_args, args, config_overrides, recipe = start()
             trainer, texts, questions = prepare(model_args, data_args, args, config_overrides, checkpoint)
         if data_args.show_batch:
@@ -200,10 +216,7 @@ def main():
             with preparation():
                 sample = sample_text(trainer.model, trainer.processing_class, data_args.sample_prompt)
             print(f"Before training: {sample}")
-        is_packed = data_args.packing and data_args.mlm_probability is None and not data_args.attend_across_texts
-        attention = choose_packed_attention(trainer.model.config, args) if is_packed else None
-        if attention is not None and model_args.attn_implementation is None:  # after the sample, which has one text
-            trainer.model.set_attn_implementation(attention)
+        set_packed_attention(trainer, model_args, data_args)  # after the sample, which has one text
         train(trainer, texts, questions, data_args, recipe, checkpoint)
 
 

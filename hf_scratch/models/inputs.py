@@ -1,13 +1,21 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 """Checks of the models' inputs; positions, masks, shifted labels and sliced hidden states."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.attention.flex_attention import create_block_mask
 from transformers.cache_utils import Cache
 from transformers.configuration_utils import PreTrainedConfig
-from transformers.masking_utils import create_bidirectional_mask, create_causal_mask, packed_sequence_mask_function
+from transformers.masking_utils import (
+    and_masks,
+    causal_mask_function,
+    create_bidirectional_mask,
+    create_causal_mask,
+    packed_sequence_mask_function,
+)
 from transformers.modeling_utils import PreTrainedModel
 from transformers.utils import TransformersKwargs
 from transformers.utils.import_utils import is_torchdynamo_compiling, is_tracing
@@ -141,6 +149,8 @@ def make_mask(
         encoder_hidden_states: (batch, key length, width), for cross-attention.
     """
     texts = find_texts(position_ids, attention_mask, cache, hidden_states.shape[0])
+    if texts is not None and (mask := make_packed_mask(texts, is_causal, model.config)) is not None:
+        return mask
     packed = None if texts is None else packed_sequence_mask_function(texts)
     may_skip = attention_mask is None or hidden_states.device.type == "cpu" or not model.training
     if is_causal:
@@ -162,6 +172,41 @@ def make_mask(
         and_mask_function=packed,
         allow_is_bidirectional_skip=may_skip,
     )
+
+
+def make_packed_mask(texts: torch.Tensor, is_causal: bool, config: PreTrainedConfig) -> Any:
+    """What transformers makes of `packed_sequence_mask_function(texts)`, without tracing it anew for each batch.
+
+    Args:
+        texts: (batch, length), see `find_texts`.
+        is_causal: whether later positions are hidden.
+        config: names the attention function.
+
+    Returns:
+        For "sdpa" and "eager", a boolean mask (batch, 1, length, length); for "flex_attention", a block mask; for any
+        other attention function, None.
+    """
+    attention, length = config._attn_implementation, texts.shape[1]
+    if attention in ("sdpa", "eager"):
+        mask = texts[:, None, :, None] == texts[:, None, None]
+        return mask.tril() if is_causal else mask
+    if attention != "flex_attention":
+        return None
+    rule = packed_sequence_mask_function(texts)
+    rule = and_masks(causal_mask_function, rule) if is_causal else rule
+    return compile_once(create_block_mask)(rule, len(texts), None, length, length, texts.device)
+
+
+def compile_once(function: Callable) -> Callable:
+    """`torch.compile(function)`, which takes a millisecond to make, kept; the function itself in a compiled model."""
+    if is_torchdynamo_compiling():
+        return function
+    if function not in _COMPILED:
+        _COMPILED[function] = torch.compile(function)
+    return _COMPILED[function]
+
+
+_COMPILED: dict[Callable, Callable] = {}
 
 
 def find_texts(

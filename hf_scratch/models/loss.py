@@ -11,7 +11,7 @@ from torch.nn.modules import module as torch_module
 from transformers.utils import TransformersKwargs
 from transformers.utils.import_utils import is_torchdynamo_compiling
 
-from .inputs import is_in_torch_func, is_transformed
+from .inputs import compile_once, is_in_torch_func, is_transformed
 
 
 class ScratchKwargs(TransformersKwargs, total=False):
@@ -108,7 +108,7 @@ def linear_cross_entropy(
         pointwise = head.dynamo_ctx(pointwise)
         (lm_head,) = head.children()
     elif lm_head._compiled_call_impl is not None:
-        pointwise = torch.compile(pointwise)
+        pointwise = compile_once(pointwise)
     arguments = (labels, label_smoothing, num_items, r_drop_alpha, teachers, distillation_alpha, pointwise)
     linear: Any = lm_head
     if _is_sharded(lm_head) and not is_torchdynamo_compiling():

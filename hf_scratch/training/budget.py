@@ -92,26 +92,31 @@ def choose_flags(speed: Speed, seconds: float) -> dict[str, Any]:
 
 
 class _UpdateClock(TrainerCallback):
-    """Stops a training as soon as enough of its updates are timed. As many come before, which are slower."""
+    """Stops a training as soon as enough of its updates are timed. As many come before, which are slower.
+
+    It waits for the device only where it begins to count and where it ends: host and device work side by side.
+    """
 
     def __init__(self, seconds: float):
-        self.seconds, self.times, self.is_warm = seconds, [], False
+        self.seconds, self.is_warm = seconds, False
+        self.start: float | None = None
+        self.updates = 0  # since then
+        self.seconds_per_update = math.nan  # the mean of those that count
 
     def on_step_end(self, args, state, control, **kwargs):
+        if self.start is not None:
+            self.updates += 1
+            limit = self.seconds * (1 if self.updates >= FEWEST else MOST / SHARE)
+            if not highest_of_processes(int(time.monotonic() - self.start > limit)):
+                return
         if torch.accelerator.is_available():
             torch.accelerator.synchronize()
-        self.times.append(time.monotonic())
-        elapsed = self.times[-1] - self.times[0]
-        is_enough = elapsed > self.seconds * (1 if len(self.times) > FEWEST else MOST / SHARE)
-        if highest_of_processes(int(is_enough)):
-            control.should_training_stop |= self.is_warm
-            self.times = self.times if self.is_warm else self.times[-1:]
-            self.is_warm = True
-
-    @property
-    def seconds_per_update(self) -> float:
-        """The mean of the updates that count."""
-        return (self.times[-1] - self.times[0]) / (len(self.times) - 1)
+        now = time.monotonic()
+        if self.start is not None and self.is_warm:
+            self.seconds_per_update = (now - self.start) / self.updates
+            control.should_training_stop = True
+        self.is_warm = self.start is not None
+        self.start, self.updates = now, 0
 
 
 def fit_budget(
@@ -198,16 +203,16 @@ def measure_speed(arguments: tuple, prepare: Callable, time_scoring: Callable) -
     trainer.train()
     trainer.model.eval()
     trainer.remove_autocast()
-    row, scoring = time_scoring(data_args, args, trainer, texts, *others)
-    count = 0 if args.eval_strategy == IntervalStrategy.NO else len(texts["validation"])
+    count, row = 0 if args.eval_strategy == IntervalStrategy.NO else len(texts["validation"]), 0.0
     if count:
         rows: Any = trainer.eval_dataset  # of token ids; texts may share one
         sample = every_nth(rows)
-        row += trainer.evaluate(sample)["eval_runtime"] / len(sample) * len(rows) / count
+        row = trainer.evaluate(sample)["eval_runtime"] / len(sample) * len(rows) / count
+    generation, scoring = time_scoring(data_args, args, trainer, texts, *others)
     return Speed(
         update=clock.seconds_per_update,
         epochs=float(trainer.state.epoch or 0) / trainer.state.global_step,
-        row=row if count else 0.0,
+        row=row + generation if count else 0.0,
         rows=count,
         scoring=scoring,
     )

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterable
+from functools import cache
 from typing import Any
 
 import torch
@@ -39,19 +40,19 @@ class TrainingTime(TrainerCallback):
             state.log_history[-1]["minutes"] = (time.monotonic() - self.start) / 60
 
 
-def highest_of_processes(number: int, group: dist.ProcessGroup | None = None) -> int:
-    """Return the highest number of all processes. All must call this.
-
-    Args:
-        number: this process's.
-        group: all processes, with a backend for tensors on the CPU. Default: by the device, which this then waits for.
-    """
-    state = PartialState()
-    if state.num_processes == 1:
+def highest_of_processes(number: int) -> int:
+    """Return the highest number of all processes, which all must call this. It does not wait for the device."""
+    if PartialState().num_processes == 1:
         return number
-    highest = torch.tensor([number], device=state.device if group is None else "cpu")
-    dist.all_reduce(highest, dist.ReduceOp.MAX, group)
+    highest = torch.tensor([number])
+    dist.all_reduce(highest, dist.ReduceOp.MAX, _cpu_group(dist.group.WORLD))
     return int(highest)
+
+
+@cache
+def _cpu_group(world) -> dist.ProcessGroup | None:
+    """All processes once more, for tensors on the CPU."""
+    return dist.new_group(backend="gloo")
 
 
 def ends_epoch(state: TrainerState) -> bool:
@@ -121,7 +122,6 @@ class StopCallback(TrainerCallback):
     def __init__(self, minutes: float | None = None):
         self.minutes = math.inf if minutes is None else minutes
         self.has_stopped = False
-        self.group: dist.ProcessGroup | None = None  # of all processes, through which no update waits for the device
         self.received = None  # the signal's number
         self.before = {}  # the signal handlers that were there before
 
@@ -129,8 +129,6 @@ class StopCallback(TrainerCallback):
         """Start the clock, and install the signal handlers."""
         self.start = time.monotonic()
         self.has_stopped, self.received, self.before = False, None, {}
-        if PartialState().num_processes > 1:
-            self.group = dist.new_group(backend="gloo")
         if threading.current_thread() is threading.main_thread():
             self.before = {number: signal.signal(number, self.receive) for number in (signal.SIGTERM, signal.SIGINT)}
 
@@ -147,7 +145,7 @@ class StopCallback(TrainerCallback):
     def on_step_end(self, args, state, control, **kwargs):
         """Stop after this update, if it is due on one of the processes."""
         is_late = time.monotonic() - self.start > 60 * self.minutes
-        number = highest_of_processes(self.received or (1 if is_late else 0), self.group)
+        number = highest_of_processes(self.received or (1 if is_late else 0))
         if number:
             self.has_stopped = control.should_training_stop = True
         if number > 1:
@@ -161,9 +159,6 @@ class StopCallback(TrainerCallback):
         """
         for number, handler in self.before.items():
             signal.signal(number, handler)
-        if self.group is not None:
-            dist.destroy_process_group(self.group)
-            self.group = None
         if self.received is not None and not self.has_stopped:  # it came after the last update
             signal.raise_signal(self.received)
         elif self.received is not None:

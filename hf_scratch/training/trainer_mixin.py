@@ -83,6 +83,7 @@ class ScratchTrainerMixin(Trainer):
         state: Any = self.accelerator.state
         state.dynamo_plugin.use_regional_compilation = True
         prepare_fsdp(self.accelerator)
+        self.flops_of_a_row: dict[tuple[int, ...], int] = {}  # by the lengths
         self.r_drop_alpha = r_drop_alpha
         self.distillation_alpha = distillation_alpha if teacher_models else 0.0
         self.teacher_models = [teacher.to(self.args.device).eval().requires_grad_(False) for teacher in teacher_models]
@@ -167,7 +168,11 @@ class ScratchTrainerMixin(Trainer):
         """Count those of a step; stock trainers leave the head and attention out, and count no target of a pair."""
         if not (isinstance(self.model, ScratchPreTrainedModel) and {"input_ids", "labels"} <= inputs.keys()):
             return super().floating_point_ops(inputs)
-        return count_flops(self.model, inputs) * (2 if self.r_drop_alpha else 1)
+        lengths = tuple(inputs[name].shape[1] for name in ("input_ids", "labels"))
+        if lengths not in self.flops_of_a_row:
+            row = {name: inputs[name][:1] for name in ("input_ids", "labels")}
+            self.flops_of_a_row[lengths] = count_flops(self.model, row)
+        return len(inputs["labels"]) * self.flops_of_a_row[lengths] * (2 if self.r_drop_alpha else 1)
 
     @torch.no_grad()
     def _ask_teachers(self, inputs: dict[str, Any]) -> list[Teacher]:

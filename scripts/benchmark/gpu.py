@@ -157,9 +157,13 @@ def compare_training(family: str, how: str, setting: Setting, rounds: int, peak:
     return compare_steps(models, make_batch(family, setting), how, setting.steps, rounds, peak)
 
 
-def compare_packed(setting: Setting, rounds: int, peak: float) -> dict[str, Any]:
-    """A GPT's rows of four texts that do not see each other: ours by flex attention, against ours by a mask."""
-    batch, size = make_batch("gpt", setting), replace(setting.models["gpt"], dropout=0.0)
+def compare_packed(parts: int, setting: Setting, rounds: int, peak: float) -> dict[str, Any]:
+    """A GPT's rows of four texts that do not see each other: ours by flex attention, against ours by a mask.
+
+    `parts`: how many rows each row of the setting is cut into.
+    """
+    size = replace(setting.models["gpt"], dropout=0.0)
+    batch = {name: ids.unflatten(1, (parts, -1)).flatten(0, 1) for name, ids in make_batch("gpt", setting).items()}
     rows, length = batch["input_ids"].shape
     batch["position_ids"] = torch.arange(length, device=DEVICE).remainder(length // 4).repeat(rows, 1)
     build = list_builders("gpt", size)[OURS]
@@ -254,15 +258,17 @@ def list_rows(setting: Setting, rounds: int, peak: float) -> dict[str, Callable[
         rows[f"training, {NAMES[family]}, {how}"] = partial(compare_training, family, how, setting, rounds, peak)
 
     add_training("gpt", "layer by layer")
-    rows["training, GPT, packed, layer by layer"] = partial(compare_packed, setting, rounds, peak)
+    for parts, what in ((1, "packed"), (4, "packed in short rows")):
+        rows[f"training, GPT, {what}, layer by layer"] = partial(compare_packed, parts, setting, rounds, peak)
     add_training("transformer", "layer by layer")
     rows["loss and its gradients"] = partial(compare_losses, setting, rounds)
-    for family, how in (("gpt", "eager"), ("transformer", "eager"), ("gpt", "compiled")):
-        add_training(family, how)
+    add_training("gpt", "eager")
+    add_training("transformer", "eager")
     for family, batch in (("gpt", 1), ("transformer", 1), ("gpt", 64)):
         for mode in ("eager", "CUDA graphs"):
             name = f"greedy, {NAMES[family]}, {mode}, batch {batch}"
             rows[name] = partial(compare_generation, family, batch, mode, setting, rounds)
+    add_training("gpt", "compiled")  # which takes longest to compile
     return rows
 
 
