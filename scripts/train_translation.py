@@ -215,7 +215,7 @@ def main():
         model_args, data_args, args, config_overrides, recipe = start()
     with open_run(args) as checkpoint:
         with preparation():
-            if data_args.budget_minutes is not None:
+            if data_args.budget_minutes:
                 fit_budget(data_args, args, checkpoint, begin, start, prepare, time_scoring)
                 model_args, data_args, args, config_overrides, recipe = start()
             trainer, pairs, cut = prepare(model_args, data_args, args, config_overrides, checkpoint)

@@ -1,6 +1,8 @@
 """A training that is fitted into a time."""
 
 import json
+import shlex
+import signal
 
 import pytest
 import torch
@@ -45,6 +47,35 @@ def test_validation_data_are_asked_for_before_anything_is_measured(run_here, tmp
     assert "--validation_file" in done.stderr
 
 
+def test_a_signal_while_measuring_ends_the_command_and_leaves_no_checkpoint(run_here, monkeypatch, tmp_path):
+    def interrupt(number, frame):
+        raise KeyboardInterrupt
+
+    def send(*args, **kwargs):
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr("hf_scratch.training.budget._UpdateClock.on_step_end", send)
+    files = [f"--{split}_file={write(tmp_path / f'{split}.jsonl', STORIES)}" for split in ("train", "validation")]
+    options = ["--use_cpu=true", "--budget_minutes=1", f"--output_dir={tmp_path / 'out'}"]
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        words = ["own_texts", *files, *options, "--vocab_size=300", f"--config_overrides={TINY_GPT}"]
+        done = run_here("train_language_model", *words, check=False)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert done.returncode == 130
+    assert not list((tmp_path / "out").glob("checkpoint-*"))
+
+
+RECIPE = """
+budget_minutes: 0.1
+lr_scheduler_type: reduce_lr_on_plateau
+lr_scheduler_kwargs: {factor: 0.5}
+eval_strategy: steps
+bf16: false
+"""
+
+
 @pytest.mark.parametrize("kind", ["pairs", "texts"])
 def test_the_flags_in_the_record_repeat_the_training(kind, run_here, tmp_path):
     files = [f"--{split}_file={write(tmp_path / f'{split}.jsonl', rows)}" for split, rows in (
@@ -56,23 +87,28 @@ def test_the_flags_in_the_record_repeat_the_training(kind, run_here, tmp_path):
         "texts": ("train_language_model", TINY_GPT, "--block_size=32", "--global_batch_size=4"),
     }[kind]
     out, again = tmp_path / "out", tmp_path / "again"
-    command = [f"own_{kind}", *files, *flags, "--vocab_size=300", f"--config_overrides={config}", "--use_cpu=true"]
-    done = run_here(script, *command, "--budget_minutes=0.1", f"--output_dir={out}")
+    recipe, budget = "own_pairs", ["--budget_minutes=0.1"]
+    if kind == "texts":
+        recipe, budget = tmp_path / "recipe.yaml", []
+        recipe.write_text(RECIPE, encoding="utf-8")
+    command = [recipe, *files, *flags, "--vocab_size=300", f"--config_overrides={config}", "--use_cpu=true"]
+    done = run_here(script, *command, *budget, f"--output_dir={out}")
     assert "done at" in done.stdout
 
     chosen = json.loads((out / PLAN).read_text(encoding="utf-8"))
     record = json.loads((out / "run.json").read_text(encoding="utf-8"))
-    plain = [f"--{name}={value}" for name, value in chosen.items()]
-    assert record["command"].endswith(" ".join(plain))
-    assert "budget" not in record["command"]
+    plain = [f"--{name}={value}" for name, value in chosen.items()] + ([] if budget else ["--budget_minutes=0"])
+    assert shlex.split(record["command"])[-len(plain) :] == plain
+    assert "--budget_minutes=0.1" not in record["command"]
     assert record["updates"] == chosen["max_steps"]
+    assert "bf16" not in chosen or kind == "pairs"
 
     run_here(script, *command, *plain, f"--output_dir={again}")
     before, after = (load_file(folder / "model.safetensors") for folder in (out, again))
     assert all(torch.equal(before[name], after[name]) for name in before)
 
     resumed = run_here(
-        script, *command, "--budget_minutes=0.1", f"--output_dir={out}", "--resume_from_checkpoint=last"
+        script, *command, *budget, f"--output_dir={out}", "--resume_from_checkpoint=last"
     )
     assert "done at" not in resumed.stdout  # nothing is measured again
     assert all(torch.equal(tensor, after[name]) for name, tensor in load_file(out / "model.safetensors").items())

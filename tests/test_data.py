@@ -295,6 +295,9 @@ def test_plain_text_is_divided_as_sample_by_says(sample_by, texts, tmp_path, cap
     (tmp_path / "train.txt").write_text(PLAIN, encoding="utf-8", newline="\r\n")
     assert load_both_ways(tmp_path / "train.txt", sample_by=sample_by) == [{"text": text} for text in texts]
     assert f"train.txt: {len(texts)} texts, one per {sample_by or 'line'}" in caplog.messages[0]
+    with gzip.open(tmp_path / "zipped.txt.gz", "wb") as file:
+        file.write((tmp_path / "train.txt").read_bytes())
+    assert load_both_ways(tmp_path / "zipped.txt.gz", sample_by=sample_by) == [{"text": text} for text in texts]
     assert ("5 blank lines are left out" in caplog.text) == (sample_by in (None, "line"))
     if sample_by == "document":
         assert len(load_splits(str(tmp_path), sample_by=sample_by)["train"]) == 1  # a folder's files, too

@@ -1,4 +1,5 @@
 import copy
+import functools
 import json
 import math
 import traceback
@@ -85,6 +86,23 @@ def test_an_evaluation_in_bfloat16_training_is_that_of_the_weights(make_trainer)
     loss, exact = (each.compute_loss(each.model, dict(batch)).item() for each in (trainer, plain))
     assert loss != exact
     assert loss == pytest.approx(exact, rel=1e-2)
+
+
+def test_a_users_own_forward_is_called_in_evaluations(make_trainer):
+    calls, first = [], make_trainer(max_steps=1, bf16=True, save_strategy="no")
+    model = first.model
+
+    @functools.wraps(model.forward)
+    def forward(*args, **kwargs):
+        calls.append(model.training)
+        return type(model).forward(model, *args, **kwargs)
+
+    model.forward = forward
+    names = ("model", "args", "train_dataset", "eval_dataset", "processing_class", "data_collator")
+    trainer = TranslationTrainer(**{name: getattr(first, name) for name in names})
+    trainer.train()
+    trainer.evaluate()
+    assert {*calls} == {True, False}
 
 
 def test_a_token_budget_bounds_each_batch(make_trainer):

@@ -148,7 +148,7 @@ def load_file(
         if reader == "csv":
             options = _csv_options(path, extension)
         elif reader == "text":
-            options = {"encoding": "utf-8-sig", "sample_by": sample_by or "line"}
+            options = {"sample_by": sample_by or "line"}
         json_files = [path] if reader == "json" and not streaming else []
         options |= {"cache_dir": content_cache([path], cache_dir, streaming), "streaming": streaming}
         rows = _load(json_files, reader, data_files={split: str(path)}, split=split, **options)
@@ -176,7 +176,7 @@ def _csv_options(path: Path, extension: str) -> dict[str, Any]:
 
 
 def _drop_blank(batch: dict) -> dict:
-    return {"text": [text.strip("\n") for text in batch["text"] if text.strip()]}
+    return {"text": [text.removeprefix("\ufeff").strip("\n") for text in batch["text"] if text.strip()]}
 
 
 def _load_folder(

@@ -21,8 +21,9 @@ from transformers.utils import is_torch_bf16_gpu_available
 
 from ..errors import UserError, without_option
 from ..folders import require_output_dir
-from .callbacks import highest_of_processes
+from .callbacks import StopCallback, highest_of_processes
 from .machines import on_main_process
+from .parsing import given_arguments
 from .training_arguments import check_validation_data
 
 PLAN = ".budget.json"  # in the run's folder: the flags that were chosen
@@ -150,12 +151,14 @@ def fit_budget(
     words = sys.argv[1:]
     file = Path(require_output_dir(args) if checkpoint is None else Path(checkpoint).parent, PLAN)
     end = begin + 60 * data_args.budget_minutes
-    precision = choose_precision(args)
+    fixed: dict[str, Any] = {} if given_arguments() & {"bf16", "fp16"} else choose_precision(args)
+    if args.lr_scheduler_kwargs:  # of another schedule than the one that is chosen
+        fixed["lr_scheduler_kwargs"] = "{}"
     speed = None
     if checkpoint is None:
         if args.should_save:
             print("Measuring updates, evaluations and scores", flush=True)
-        arguments = start([*words, *(f"--{name}={value}" for name, value in precision.items())])
+        arguments = start([*words, *(f"--{name}={value}" for name, value in fixed.items())])
         logging.disable(logging.INFO)
         speed = measure_speed(arguments, prepare, time_scoring)
         logging.disable(logging.NOTSET)
@@ -163,19 +166,20 @@ def fit_budget(
     def choose() -> dict[str, Any]:
         if speed is None:
             return json.loads(file.read_text(encoding="utf-8"))
-        flags = choose_flags(speed, end - time.monotonic()) | precision
+        flags = choose_flags(speed, end - time.monotonic()) | fixed
         file.write_text(json.dumps(flags), encoding="utf-8")
         print(describe_plan(flags, speed, end), flush=True)
         return flags
 
     chosen = [f"--{name}={value}" for name, value in on_main_process(choose).items()]
-    sys.argv[1:] = [*without_option(words, "budget_minutes"), *chosen]
+    plain = without_option(words, "budget_minutes")
+    if plain == words:  # it is in the recipe
+        chosen.append("--budget_minutes=0")
+    sys.argv[1:] = [*plain, *chosen]
 
 
 def choose_precision(args: TrainingArguments) -> dict[str, bool]:
-    """Return the flags of bfloat16, where the GPU or the CPU has instructions for it and no precision is given."""
-    if args.bf16 or args.fp16:
-        return {}
+    """Return the flags of bfloat16, where the GPU or the CPU has instructions for it."""
     if args.device.type != "cpu":
         return {"bf16": True} if is_torch_bf16_gpu_available() else {}
     capabilities = getattr(torch.cpu, "get_capabilities", dict)()  # torch 2.13 has it
@@ -199,6 +203,7 @@ def measure_speed(arguments: tuple, prepare: Callable, time_scoring: Callable) -
         check_validation_data(args, ["train"])
     clock = _UpdateClock(60 * SHARE * data_args.budget_minutes)
     trainer.add_callback(clock)
+    trainer.remove_callback(StopCallback)  # it would leave a checkpoint of this training
     trainer.remove_callback(PrinterCallback)
     trainer.train()
     trainer.model.eval()

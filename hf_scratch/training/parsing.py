@@ -117,7 +117,8 @@ def _read_command_line(
 def _spell(word: str) -> str:
     """Write the flag --a-b=c as --a_b=c."""
     flag, sign, value = word.partition("=")
-    return f"--{flag[2:].replace('-', '_')}{sign}{value}" if word.startswith("--") else word
+    is_flag = word.startswith("--") and " " not in flag  # else it is a text, as argparse sees it
+    return f"--{flag[2:].replace('-', '_')}{sign}{value}" if is_flag else word
 
 
 def _names(words: list[str]) -> set[str]:

@@ -132,7 +132,7 @@ class DataArguments:
     budget_minutes: float | None = option(
         None,
         "Fit updates, warm-up, a cosine schedule, evaluations and final scores into this time. The record has the "
-        "plain flags that were chosen, which repeat the training.",
+        "plain flags that were chosen, which repeat the training. 0: no budget.",
     )
     license: str | None = option(
         None, "The licence of the trained weights, for their card: the Hub's name, e.g. apache-2.0. Default: none."

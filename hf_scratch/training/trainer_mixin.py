@@ -83,6 +83,7 @@ class ScratchTrainerMixin(Trainer):
         state: Any = self.accelerator.state
         state.dynamo_plugin.use_regional_compilation = True
         prepare_fsdp(self.accelerator)
+        self.has_own_forward = "forward" in vars(self.model)  # a user's
         self.flops_of_a_row: dict[tuple[int, ...], int] = {}  # by the lengths
         self.r_drop_alpha = r_drop_alpha
         self.distillation_alpha = distillation_alpha if teacher_models else 0.0
@@ -316,7 +317,7 @@ class ScratchTrainerMixin(Trainer):
         An evaluation is then computed in the weights' own dtype.
         """
         forward = vars(self.model).get("forward")
-        if forward is None or self.args.device.type != "cpu":
+        if forward is None or self.has_own_forward or self.args.device.type != "cpu":
             return {}
         if inspect.unwrap(forward) is not inspect.unwrap(type(self.model).forward):  # a user's own
             return {}

@@ -6,19 +6,19 @@
 #
 # DATA is Multi30k, a folder or a Hub id; RUNS is a folder for the runs. A stage that ended has the mark RUNS/NAME.done.
 set -euo pipefail
-cd "$(dirname "$0")/../.."
+scripts=$(cd "$(dirname "$0")/.." && pwd)
 data=$1 runs=$2
 options=("${@:3}")
 python=${PYTHON:-python}
 
 train() {
 	[ -e "$runs/$1.done" ] && return
-	"$python" scripts/train_translation.py "${@:2}" "${options[@]}" --output_dir "$runs/$1" --resume_from_checkpoint auto
+	"$python" "$scripts/train_translation.py" "${@:2}" "${options[@]}" --output_dir "$runs/$1" --resume_from_checkpoint auto
 	touch "$runs/$1.done"
 }
 diversify() {
 	[ -d "$runs/$1" ] && return  # it appears when it is complete
-	"$python" scripts/diversify.py --dataset_name "$data" --output_dir "$runs/$1" --models "${@:2}"
+	"$python" "$scripts/diversify.py" --dataset_name "$data" --output_dir "$runs/$1" --models "${@:2}"
 }
 
 mkdir -p "$runs"

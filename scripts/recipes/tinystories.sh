@@ -6,14 +6,14 @@
 #
 # DATA is a folder of stories or a Hub id; RUNS is a folder for the runs. A stage that ended has the mark RUNS/NAME.done.
 set -euo pipefail
-cd "$(dirname "$0")/../.."
+scripts=$(cd "$(dirname "$0")/.." && pwd)
 data=$1 runs=$2
 options=("${@:3}")
 python=${PYTHON:-python}
 
 train() {
 	[ -e "$runs/$1.done" ] && return
-	"$python" scripts/train_language_model.py "${@:2}" --dataset_name "$data" "${options[@]}" \
+	"$python" "$scripts/train_language_model.py" "${@:2}" --dataset_name "$data" "${options[@]}" \
 		--output_dir "$runs/$1" --resume_from_checkpoint auto
 	touch "$runs/$1.done"
 }
