@@ -107,8 +107,6 @@ def test_the_flags_in_the_record_repeat_the_training(kind, run_here, tmp_path):
     before, after = (load_file(folder / "model.safetensors") for folder in (out, again))
     assert all(torch.equal(before[name], after[name]) for name in before)
 
-    resumed = run_here(
-        script, *command, *budget, f"--output_dir={out}", "--resume_from_checkpoint=last"
-    )
+    resumed = run_here(script, *command, *budget, f"--output_dir={out}", "--resume_from_checkpoint=last")
     assert "done at" not in resumed.stdout  # nothing is measured again
     assert all(torch.equal(tensor, after[name]) for name, tensor in load_file(out / "model.safetensors").items())
