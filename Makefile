@@ -92,8 +92,8 @@ gpu: REPORT := $(or $(OUT),runs/gpu)
 gpu:  ## on a machine with a GPU, run the benchmark and then the tests that need one, in 9 minutes; OUT=folder
 	$(if $(WHEELS),$(PYTHON) -m pip install --quiet --no-index --no-deps $(WHEELS)/*.whl)
 	status=0; \
-	timeout 270 $(PYTHON) scripts/benchmark/gpu.py --output_dir $(REPORT) --max_minutes 3 || status=$$?; \
-	timeout 270 $(PYTHON) -m pytest -m gpu -rs tests/test_gpu.py tests/test_attention.py --junitxml $(REPORT)/tests.xml || status=$$?; \
+	timeout -s INT 270 $(PYTHON) scripts/benchmark/gpu.py --output_dir $(REPORT) --max_minutes 3 || status=$$?; \
+	timeout -s INT 270 $(PYTHON) -m pytest -m gpu -rs tests/test_gpu.py tests/test_attention.py --junitxml $(REPORT)/tests.xml || status=$$?; \
 	exit $$status
 
 # DATA: a folder or a Hub id; OUT: a folder for the runs; FLAGS: options of all trainings, as "--bf16 true --use_cpu true"

@@ -25,6 +25,15 @@ PADDING = {
     "source": ([[1, 1, 1, 1, 1, 0, 0, 0], [1, 1, 0, 0, 0, 0, 0, 0]], None),
     "one query": ([[1, 1, 1, 1, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0, 0, 0]], [[1], [1]]),
 }
+
+
+@pytest.fixture(autouse=True)
+def room_for_each_kernel():
+    """Beyond eight compiled forms of a function, flex attention would fall back to products of whole matrices."""
+    with torch._dynamo.config.patch(recompile_limit=64):
+        yield
+
+
 # two rows of texts; the last one begins in the middle of a text, and ends with padding
 PACKED = [[0, 1, 2, 0, 1, 2], [3, 4, 0, 1, 0, 0]]
 

@@ -15,7 +15,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from accelerate import cpu_offload, disk_offload
-from conftest import FAMILIES, ROOT
+from conftest import FAMILIES, ROOT, make_gpt
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.parallel import DistributedDataParallel
@@ -212,6 +212,24 @@ def test_attention_compiles_for_any_length(family):
         torch.testing.assert_close(actual, expected, atol=2e-3, rtol=2e-3)
 
 
+@needs_gpu
+@pytest.mark.parametrize("head_dim", [48, 64])
+def test_flex_attention_takes_the_step_of_a_packed_mask(head_dim):
+    """In rows that are long enough for the kernel that trains: for fewer than 128 queries, torch has another one."""
+    torch._dynamo.reset()
+    batch, results = make_batch(4, 256), []
+    batch["position_ids"] = torch.arange(256, device=DEVICE).remainder(100).repeat(4, 1)
+    for attention in ("flex_attention", "sdpa"):
+        model = make_gpt(vocab_size=512, head_dim=head_dim, max_position_embeddings=256).to(DEVICE)
+        model.set_attn_implementation(attention)
+        with torch.autocast(DEVICE, torch.bfloat16):
+            loss, gradients = step(model, batch, skip_logits=True)
+        results.append((loss, torch.cat([gradient.flatten() for gradient in gradients.values()])))
+    (loss, gradients), (expected_loss, expected) = results
+    torch.testing.assert_close(loss, expected_loss, atol=0, rtol=1e-3)
+    assert (gradients - expected).norm() < 0.06 * expected.norm()
+
+
 @pytest.mark.parametrize("num_rows", [1, 4])
 def test_a_static_cache_decodes_compiled_as_the_dynamic_one_does(family, num_rows):
     torch._dynamo.reset()
@@ -310,5 +328,5 @@ def test_the_benchmark_measures_each_row(tmp_path):
     command = [sys.executable, ROOT / "scripts" / "benchmark" / "gpu.py", "--output_dir", tmp_path]
     subprocess.run([*command, "--size", "tiny", "--rounds", "1"], check=True, cwd=tmp_path, capture_output=True)
     rows = json.loads((tmp_path / "gpu.json").read_text(encoding="utf-8"))["rows"]
-    assert len(rows) == 13
+    assert len(rows) == 14
     assert all(len(row["tokens_per_second"]) >= 2 for row in rows.values())
