@@ -170,7 +170,8 @@ def continue_texts(model, tokenizer, texts: dict) -> list[tuple[str, str]]:
 
 def time_scoring(data_args, args, trainer: LanguageModelTrainer, texts: dict, questions: dict) -> tuple[float, float]:
     """Return 0.0, since an evaluation generates nothing, and the seconds of the scores at the end."""
-    trainer.model.set_attn_implementation("sdpa")  # as the saved model will have
+    if trainer.model.config._attn_implementation == "flex_attention":  # chosen for packed rows
+        trainer.model.set_attn_implementation("sdpa")
     seconds = 0.0
     for name in ("validation", "test"):
         if name in texts and data_args.mlm_probability is None:
