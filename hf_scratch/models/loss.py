@@ -192,8 +192,8 @@ def _losses_and_gradient(
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """The losses of a block's tokens, (rows, 1) in float32, and their gradient in the logits' shape and dtype.
 
-    Compiled, it reads the logits twice and writes the gradient once; operation by operation, a GPU moves five times
-    as many bytes.
+    Compiled, it reads the logits twice and writes the gradient once; operation by operation, three to five times as
+    many bytes are moved.
     """
     log_p = logits.log_softmax(-1, dtype=torch.float32)
     losses = label_weight * (label_smoothing - 1.0) * log_p.gather(1, target)

@@ -1,27 +1,15 @@
 #!/usr/bin/env bash
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 # The stages that make a translator like the published one. After an interruption, the same command goes on.
-#
 # PYTHON=python scripts/recipes/multi30k.sh DATA RUNS [an option of all trainings ...]
-#
-# DATA is Multi30k, a folder or a Hub id; RUNS is a folder for the runs. A stage that ended has the mark RUNS/NAME.done.
-set -euo pipefail
-scripts=$(cd "$(dirname "$0")/.." && pwd)
-data=$1 runs=$2
-options=("${@:3}")
-python=${PYTHON:-python}
 
-train() {
-	[ -e "$runs/$1.done" ] && return
-	"$python" "$scripts/train_translation.py" "${@:2}" "${options[@]}" --output_dir "$runs/$1" --resume_from_checkpoint auto
-	touch "$runs/$1.done"
-}
+source "$(dirname "$0")/stages.sh"
+train() { stage train_translation "$@"; }
 diversify() {
 	[ -d "$runs/$1" ] && return  # it appears when it is complete
 	"$python" "$scripts/diversify.py" --dataset_name "$data" --output_dir "$runs/$1" --models "${@:2}"
 }
 
-mkdir -p "$runs"
 echo "7 trainings and 2 translations of the training data: about 8 hours on one thread of a CPU."
 train multi30k_tiny multi30k_tiny --dataset_name "$data"
 train multi30k_tiny_rdrop multi30k_tiny_rdrop --dataset_name "$data" --model_name_or_path "$runs/multi30k_tiny"

@@ -1,24 +1,11 @@
 #!/usr/bin/env bash
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 # The stages that make a storyteller like the published one. After an interruption, the same command goes on.
-#
 # PYTHON=python scripts/recipes/tinystories.sh DATA RUNS [an option of all trainings ...]
-#
-# DATA is a folder of stories or a Hub id; RUNS is a folder for the runs. A stage that ended has the mark RUNS/NAME.done.
-set -euo pipefail
-scripts=$(cd "$(dirname "$0")/.." && pwd)
-data=$1 runs=$2
-options=("${@:3}")
-python=${PYTHON:-python}
 
-train() {
-	[ -e "$runs/$1.done" ] && return
-	"$python" "$scripts/train_language_model.py" "${@:2}" --dataset_name "$data" "${options[@]}" \
-		--output_dir "$runs/$1" --resume_from_checkpoint auto
-	touch "$runs/$1.done"
-}
+source "$(dirname "$0")/stages.sh"
+train() { stage train_language_model "$@" --dataset_name "$data"; }
 
-mkdir -p "$runs"
 echo "6 trainings: about 6 hours on one thread of a CPU with 2.35 MB of stories."
 train tinystories_small tinystories_small
 train tinystories_small_rdrop tinystories_small_rdrop --model_name_or_path "$runs/tinystories_small"
