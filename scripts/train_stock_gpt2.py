@@ -24,7 +24,7 @@ from hf_scratch.training.preparation import TextPreparation
 from hf_scratch.training.resuming import CheckpointKeeper
 from hf_scratch.training.runs import open_run
 from hf_scratch.training.script_arguments import LanguageModelArguments
-from hf_scratch.training.starting_point import make_model
+from hf_scratch.training.starting_point import choose_model
 from hf_scratch.training.training_arguments import check_validation_data
 
 # options of LanguageModelArguments that the stock Trainer and model do not have
@@ -64,8 +64,13 @@ def main():
             args.include_num_input_tokens_seen = "non_padding"  # our own trainers count by themselves
             callbacks = [TrainingTime(), *stopping_callbacks(data_args, args)]
             row_length = data_args.block_size if data_args.packing else None
-            model = make_model(
-                GPT2LMHeadModel, model_args, config_overrides, tokenizer, n_positions=data_args.block_size
+            model = choose_model(
+                GPT2LMHeadModel,
+                AutoModelForCausalLM,
+                model_args,
+                config_overrides,
+                tokenizer,
+                n_positions=data_args.block_size,
             )
         trainer = Trainer(
             model=model,

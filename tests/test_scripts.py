@@ -208,11 +208,11 @@ def test_a_stock_gpt2_is_trained_and_scored_as_ours_are(run_here, tmp_path):
     train_tokenizer(texts, "bpe", 300, 32, add_eos=False, show_progress=False).save_pretrained(tmp_path / "tokenizer")
     out = tmp_path / "out"
     recipe = ROOT / "scripts" / "recipes" / "stock_gpt2.yaml"
-    run(
-        "train_stock_gpt2.py", recipe, "--dataset_name", data, "--block_size", 32,
-        "--tokenizer_name", tmp_path / "tokenizer", "--config_overrides", "n_embd=16,n_layer=1,n_head=2", "--use_cpu",
-        "true", "--num_train_epochs", 2, "--output_dir", out,
+    options = (
+        recipe, "--dataset_name", data, "--block_size", 32, "--config_overrides", "n_embd=16,n_layer=1,n_head=2",
+        "--use_cpu", "true", "--tokenizer_name", tmp_path / "tokenizer",
     )  # fmt: skip
+    run("train_stock_gpt2.py", *options, "--num_train_epochs", 2, "--output_dir", out)
     model = AutoModelForCausalLM.from_pretrained(out)
     assert type(model).__name__ == "GPT2LMHeadModel"
     record = json.loads((out / "run.json").read_text(encoding="utf-8"))
@@ -220,6 +220,10 @@ def test_a_stock_gpt2_is_trained_and_scored_as_ours_are(run_here, tmp_path):
     assert record["input_tokens"] >= 2 * sum(map(len, tokenizer(texts)["input_ids"]))  # of two epochs
     expected = evaluate_language_model(model, tokenizer, texts)
     assert record["metrics"]["validation"]["bits_per_byte"] == pytest.approx(expected["bits_per_byte"], rel=1e-5)
+    further = ("--model_name_or_path", out, "--learning_rate", 0, "--output_dir", tmp_path / "further")
+    run_here("train_stock_gpt2", *options, *further)
+    after = AutoModelForCausalLM.from_pretrained(tmp_path / "further").state_dict()
+    assert all(weights.equal(after[name]) for name, weights in model.state_dict().items())
     words = ("--dataset_name", data, "--output_dir", tmp_path / "none")
     done = run_here("train_stock_gpt2", recipe, *words, check=False)
     assert "`tokenizer_name` must be given" in done.stderr
