@@ -102,27 +102,28 @@ def readme_blocks() -> dict[str, str]:
 
 def index_blocks() -> dict[str, str]:
     """The tables of model_cards/README.md."""
-    seeds, stories = read_seeds(MODEL_CARDS / TRANSLATOR), read_records(MODEL_CARDS / WRITER / "records")
-    published = published_seed(seeds)
-    scores = [("BLEU, cased (13a)", "bleu"), ("BLEU, lower-cased, Moses tokens", "bleu_moses"), ("chrF", "chrf")]
-    header = ["metric", f"mean of {len(seeds)} models", "lowest", "highest", f"seed {published['seed']}, published"]
-    translation = [
-        [label, mean_score(seeds, name), min(values), max(values), published["metrics"]["test"][name]]
-        for label, name in scores
-        for values in [[record["metrics"]["test"][name] for record in seeds]]
-    ]
-    (way_back,) = read_seeds(MODEL_CARDS / WAY_BACK)
+    stories = read_records(MODEL_CARDS / WRITER / "records")
     stories_rows = [
         [f"`{name}`", f"{record['parameters']:,}", f"{validation_bits(record):.3f}", f"{record['minutes']:.0f}"]
         for name, record in sorted(stories.items(), key=lambda item: validation_bits(item[1]))
     ]
     return {
-        "translator": format_table(header, translation),
-        "way_back": format_table(
-            ["metric", "seed 1, published"], [[label, way_back["metrics"]["test"][name]] for label, name in scores]
-        ),
+        "translator": format_test_scores(read_seeds(MODEL_CARDS / TRANSLATOR)),
+        "way_back": format_test_scores(read_seeds(MODEL_CARDS / WAY_BACK)),
         "writer": format_table(["run", "parameters", "bits per byte", "minutes"], stories_rows),
     }
+
+
+def format_test_scores(seeds: list[Record]) -> str:
+    """The table of a translator's test scores: mean, lowest and highest of its seeds, and the published one's."""
+    published = published_seed(seeds)
+    header = ["metric", f"mean of {len(seeds)} models", "lowest", "highest", f"seed {published['seed']}, published"]
+    metrics = {"BLEU, cased (13a)": "bleu", "BLEU, lower-cased, Moses tokens": "bleu_moses", "chrF": "chrf"}
+    rows = []
+    for label, name in metrics.items():
+        values = [record["metrics"]["test"][name] for record in seeds]
+        rows.append([label, mean(values), min(values), max(values), published["metrics"]["test"][name]])
+    return format_table(header, rows)
 
 
 def article_blocks() -> dict[str, str]:

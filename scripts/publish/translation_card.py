@@ -4,7 +4,7 @@
 from pathlib import Path
 from statistics import mean
 
-from readme_tables import published_seed, read_seeds
+from readme_tables import TRANSLATOR, WAY_BACK, published_seed
 from recipe_changes import format_changes
 from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest, Result
@@ -38,12 +38,18 @@ SENTENCES = {
 }
 LANGUAGES = {"en": "English", "de": "German"}
 LENGTH_PENALTIES = (0.0, 0.5, 1.0, 1.5, 2.0)
-# the trainings that led to the published one, by what their records' names begin with
+# the trainings that led to each published model, by what their records' names begin with
 ROUNDS = {
-    "r_drop_seed": "trained alone, then with R-Drop",
-    "diversified_seed": "from scratch on diversified data",
-    "distilled_seed": "trained further, distilled from three models",
-    "seed": "distilled again, with less dropout",
+    TRANSLATOR: {
+        "r_drop_seed": "trained alone, then with R-Drop",
+        "diversified_seed": "from scratch on diversified data",
+        "distilled_seed": "trained further, distilled from three models",
+        "seed": "distilled again, with less dropout",
+    },
+    WAY_BACK: {
+        "diversified_seed": "from the weights of a translator, on diversified data",
+        "seed": "trained further, distilled from these three",
+    },
 }
 TEST_SCORES = {"bleu": "test, cased", "bleu_moses": "test, Moses", "chrf": "test, chrF"}
 SCORES = ("validation loss", "validation, greedy", *TEST_SCORES.values())
@@ -66,33 +72,7 @@ def translation_figures(folder: Path, dataset: str) -> dict[str, str]:
     }
     penalties = [[str(penalty), *(split["bleu"] for split in splits)] for penalty, splits in scores.items()]
     own_scores = scores[own_penalty][1]
-    published = published_seed(read_seeds(folder))
-    translator = pipeline("translation", model=model, tokenizer=tokenizer)
-    examples = [[sentence, translator(sentence)[0]["translation_text"]] for sentence in SENTENCES[source]]
-    command = published["command"].replace("--dataset_name multi30k ", "--dataset_name bentrevett/multi30k ")
-    validation_loss, validation_bleu = validation_figures(published)
-    return {
-        "front_matter": format_front_matter(folder.name, [source, target], own_scores),
-        "parameters": f"{model.num_parameters():,}",
-        "results": format_scores(own_scores),
-        "beams": str(model.generation_config.num_beams),
-        "length_penalty": str(own_penalty),
-        "penalties": format_table(["length penalty", "validation BLEU, cased", "test BLEU, cased"], penalties),
-        "training": format_training(published, model.config),
-        "validation": f"a loss of {validation_loss:.3f} nats per token and {validation_bleu:.2f} BLEU",
-        "time": format_time(published),
-        # the runs used local copies of the data set and of the published model
-        "command": command.replace("--model_name_or_path scratch", "--model_name_or_path model_cards/scratch"),
-        "examples": format_table([LANGUAGES[source], "this model"], examples),
-    }
-
-
-def reference_figures(folder: Path, dataset: str) -> dict[str, str]:
-    """Those of `translation_figures`, and what was tried on the way to the published English-German model."""
-    references = list(load_splits(dataset)["test"]["de"])
-    records = read_records(folder / "records")
-    texts = {path.stem: path.read_text(encoding="utf-8").splitlines() for path in (folder / "records").glob("*.txt")}
-    runs = {name: measure_run(record, texts.get(name), references) for name, record in records.items()}
+    records, runs = measure_runs(folder, list(splits["test"][target]), target)
     seeds = {name: record for name, record in records.items() if name.startswith("seed")}
     others = {name: record for name, record in records.items() if name not in seeds}
     labels = [
@@ -100,14 +80,37 @@ def reference_figures(folder: Path, dataset: str) -> dict[str, str]:
         for name, run in others.items()
     ]
     header = ["run", "changes", "updates", "M source tokens", "time"]
+    published = published_seed(list(seeds.values()))
+    translator = pipeline("translation", model=model, tokenizer=tokenizer)
+    examples = [[sentence, translator(sentence)[0]["translation_text"]] for sentence in SENTENCES[source]]
+    command = published["command"].replace("--dataset_name multi30k ", "--dataset_name bentrevett/multi30k ")
+    return {
+        "front_matter": format_front_matter(folder.name, [source, target], own_scores),
+        "parameters": f"{model.num_parameters():,}",
+        "results": format_scores(own_scores),
+        "seeds": format_seeds(seeds, [runs[name] for name in seeds]),
+        "rounds": format_rounds(runs, ROUNDS.get(folder.name, {})),
+        "ablations": format_runs(header, labels, [runs[name][:-1] for name in others]),
+        "beams": str(model.generation_config.num_beams),
+        "length_penalty": str(own_penalty),
+        "penalties": format_table(["length penalty", "validation BLEU, cased", "test BLEU, cased"], penalties),
+        "training": format_training(published, model.config),
+        # the runs used local copies of the data set and of the published model
+        "command": command.replace("--model_name_or_path scratch", "--model_name_or_path model_cards/scratch"),
+        "examples": format_table([LANGUAGES[source], "this model"], examples),
+    }
+
+
+def reference_figures(folder: Path, dataset: str) -> dict[str, str]:
+    """Those of `translation_figures`, and comparisons of the runs that led to the published English-German model."""
+    references = list(load_splits(dataset)["test"]["de"])
+    records = read_records(folder / "records")
     long_scores = [
-        record["metrics"]["test"]["bleu"] for name, record in others.items() if name.startswith("long_seed")
+        record["metrics"]["test"]["bleu"] for name, record in records.items() if name.startswith("long_seed")
     ]
-    article, cosine = compare_systems(texts["article"], texts["cosine"], references)
+    article, cosine = compare_systems(*(read_translations(folder, name) for name in ("article", "cosine")), references)
     return {
         **translation_figures(folder, dataset),
-        "rounds": format_rounds(runs),
-        "seeds": format_seeds(seeds, [runs[name] for name in seeds]),
         "seed_spread": f"{max(long_scores) - min(long_scores):.2f}",
         "article": f"{article.mean:.2f} ± {article.ci:.2f}",
         "article_parameters": f"{records['article']['parameters']:,}",
@@ -115,22 +118,24 @@ def reference_figures(folder: Path, dataset: str) -> dict[str, str]:
         "cosine": f"{cosine.mean:.2f} ± {cosine.ci:.2f}",
         "cosine_time": format_time(records["cosine"]),
         "p_value": f"{cosine.p_value:.3f}",
-        "ablations": format_runs(header, labels, [runs[name][:-1] for name in others]),
     }
 
 
-def measure_run(record: Record, translations: list[str] | None, references: list[str]) -> list:
-    """A run's `SCORES`. `translations` of the test set are None, and its scores "", for an interrupted run."""
-    test = dict.fromkeys(TEST_SCORES, "")
-    if translations is not None:
-        test = score_translations(translations, references, "de")
-    return [*validation_figures(record), *(test[name] for name in TEST_SCORES)]
+def measure_runs(folder: Path, references: list[str], language: str) -> tuple[dict[str, Record], dict[str, list]]:
+    """A folder's records, and the `SCORES` of each. Those of the test set are "" for an interrupted run."""
+    records, runs = read_records(folder / "records"), {}
+    for name, record in records.items():
+        translations = read_translations(folder, name)
+        test = score_translations(translations, references, language) if translations else {}
+        validation = record["metrics"]["validation"]  # of the weights that the run kept, or its last evaluation
+        runs[name] = [validation["loss"], validation["bleu"], *(test.get(score, "") for score in TEST_SCORES)]
+    return records, runs
 
 
-def validation_figures(record: Record) -> list[float]:
-    """Validation loss and greedy BLEU of the weights that a run kept, or of its last evaluation."""
-    metrics = record["metrics"]["validation"]
-    return [metrics["loss"], metrics["bleu"]]
+def read_translations(folder: Path, name: str) -> list[str]:
+    """A run's translations of the test set, none for an interrupted run."""
+    path = folder / "records" / f"{name}.txt"
+    return path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
 
 
 def compare_systems(baseline: list[str], system: list[str], references: list[str]) -> list[Result]:
@@ -162,10 +167,10 @@ def format_seeds(seeds: dict[str, Record], figures: list[list]) -> str:
     )
 
 
-def format_rounds(runs: dict[str, list]) -> str:
-    """The table of `ROUNDS`: the means of the `SCORES` over the models of each."""
-    groups = [[figures for name, figures in runs.items() if name.startswith(prefix)] for prefix in ROUNDS]
-    labels = [[what, len(group)] for what, group in zip(ROUNDS.values(), groups, strict=True)]
+def format_rounds(runs: dict[str, list], rounds: dict[str, str]) -> str:
+    """The table of some `ROUNDS`: the means of the `SCORES` over the models of each."""
+    groups = [[figures for name, figures in runs.items() if name.startswith(prefix)] for prefix in rounds]
+    labels = [[what, len(group)] for what, group in zip(rounds.values(), groups, strict=True)]
     means = [[mean(column) for column in zip(*group, strict=True)] for group in groups]
     return format_runs(["training", "models"], labels, means)
 
