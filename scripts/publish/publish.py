@@ -5,7 +5,7 @@
 python scripts/publish/publish.py --folder model_cards/scratch-transformer-multi30k-en-de \
     --run runs/seed1 runs/cosine_seed1 --name seed1
 python scripts/publish/publish.py --folder model_cards/scratch-transformer-multi30k-en-de \
-    --run runs/seed2 runs/cosine_seed2 --name seed2 --record_only --as_teacher
+    --run runs/seed2 runs/cosine_seed2 --name seed2 --record_only
 python scripts/publish/publish.py --folder scripts/recipes --run runs/gelu --name multi30k_gelu --record_only
 python scripts/publish/publish.py --folder model_cards/scratch-gpt-tinystories \
     --run runs/tinystories_small --name best --dtype bfloat16 --dataset_name roneneldan/TinyStories
@@ -92,11 +92,6 @@ def main():
     )
     parser.add_argument("--name", required=True, help="the record's file name")
     parser.add_argument("--record_only", action="store_true", help="add the record; keep the published model")
-    parser.add_argument(
-        "--as_teacher",
-        action="store_true",
-        help="with --record_only: put the model, in bfloat16, into a folder of this name beside the published one",
-    )
     parser.add_argument("--dtype", default="float32", help="dtype of the published weights")
     parser.add_argument("--dataset_name", help="TinyStories, for its validation stories")
     args = parser.parse_args()
@@ -104,8 +99,6 @@ def main():
     config = AutoConfig.from_pretrained(last)
     record = store_record(args.run, args.folder / "records", args.name)
     auto_class = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
-    if args.as_teacher:
-        store_model(auto_class, last, args.folder / args.name, "bfloat16")
     if not args.record_only:
         store_model(auto_class, last, args.folder, args.dtype)
         plot_learning_curve(record["log"], str(args.folder))

@@ -12,7 +12,16 @@ from pathlib import Path
 from string import Template
 
 from language_model_card import language_model_figures
-from readme_tables import MODEL_CARDS, TRANSLATOR, WAY_BACK, WRITER, article_blocks, index_blocks, readme_blocks
+from readme_tables import (
+    LARGER,
+    MODEL_CARDS,
+    TRANSLATOR,
+    WAY_BACK,
+    WRITER,
+    article_blocks,
+    index_blocks,
+    readme_blocks,
+)
 from translation_card import reference_figures, translation_figures
 
 from hf_scratch.errors import command, preparation
@@ -23,6 +32,7 @@ from benchmark_tables import ROOT, measured_blocks, replace_blocks, update_file
 TEMPLATES = Path(__file__).parent / "cards"
 CARDS = {
     TRANSLATOR: ("multi30k", reference_figures),
+    LARGER: ("multi30k", translation_figures),
     WAY_BACK: ("multi30k", translation_figures),
     WRITER: ("tinystories", language_model_figures),
 }

@@ -57,7 +57,7 @@ SCORES = ("validation loss", "validation, greedy", *TEST_SCORES.values())
 
 def translation_figures(folder: Path, dataset: str) -> dict[str, str]:
     """The values of the placeholders that the cards in `scripts/publish/cards` have in common."""
-    model = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+    model = AutoModelForSeq2SeqLM.from_pretrained(folder, dtype="float32").eval()
     tokenizer = load_tokenizer(folder)
     source, target = model.config.source_lang, model.config.target_lang
     splits = load_splits(dataset)
@@ -83,20 +83,21 @@ def translation_figures(folder: Path, dataset: str) -> dict[str, str]:
     published = published_seed(list(seeds.values()))
     translator = pipeline("translation", model=model, tokenizer=tokenizer)
     examples = [[sentence, translator(sentence)[0]["translation_text"]] for sentence in SENTENCES[source]]
+    # the runs used local copies of the data set and of published models
     command = published["command"].replace("--dataset_name multi30k ", "--dataset_name bentrevett/multi30k ")
+    command = command.replace("--model_name_or_path scratch", "--model_name_or_path model_cards/scratch")
     return {
         "front_matter": format_front_matter(folder.name, [source, target], own_scores),
         "parameters": f"{model.num_parameters():,}",
         "results": format_scores(own_scores),
         "seeds": format_seeds(seeds, [runs[name] for name in seeds]),
-        "rounds": format_rounds(runs, ROUNDS.get(folder.name, {})),
+        "rounds": format_rounds(runs, ROUNDS[folder.name]) if folder.name in ROUNDS else "",
         "ablations": format_runs(header, labels, [runs[name][:-1] for name in others]),
         "beams": str(model.generation_config.num_beams),
         "length_penalty": str(own_penalty),
         "penalties": format_table(["length penalty", "validation BLEU, cased", "test BLEU, cased"], penalties),
         "training": format_training(published, model.config),
-        # the runs used local copies of the data set and of the published model
-        "command": command.replace("--model_name_or_path scratch", "--model_name_or_path model_cards/scratch"),
+        "command": command.replace(f"model_cards/{TRANSLATOR}/seed", "runs/distilled_again_seed"),
         "examples": format_table([LANGUAGES[source], "this model"], examples),
     }
 
@@ -155,10 +156,10 @@ def format_runs(header: list[str], labels: list[list], figures: list[list]) -> s
 
 
 def format_seeds(seeds: dict[str, Record], figures: list[list]) -> str:
-    """The table of the published training with each of its seeds, then mean, lowest and highest."""
+    """The table of the published training with each of its seeds, then mean, lowest and highest of several."""
     labels = [[record["seed"], format_time(record)] for record in seeds.values()]
     columns = list(zip(*figures, strict=True))
-    functions = {"mean": mean, "lowest": min, "highest": max}
+    functions = {"mean": mean, "lowest": min, "highest": max} if len(seeds) > 1 else {}
     labels += [[f"**{word}**", ""] for word in functions]
     return format_runs(
         ["seed", "time"],

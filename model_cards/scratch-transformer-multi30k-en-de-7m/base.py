@@ -1,0 +1,1 @@
+../../hf_scratch/models/base.py

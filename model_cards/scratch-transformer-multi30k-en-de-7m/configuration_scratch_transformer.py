@@ -1,0 +1,1 @@
+../../hf_scratch/models/configuration_scratch_transformer.py

@@ -1,0 +1,1 @@
+../../hf_scratch/models/modeling_scratch_transformer.py

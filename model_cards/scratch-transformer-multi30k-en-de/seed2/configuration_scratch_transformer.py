@@ -1,1 +1,0 @@
-../../../hf_scratch/models/configuration_scratch_transformer.py

@@ -1,1 +1,0 @@
-../../../hf_scratch/models/modeling_scratch_transformer.py
