@@ -37,7 +37,7 @@ pytestmark = pytest.mark.skipif(NODE is None, reason="the explorer's model is Ja
 
 CARDS = ROOT / "model_cards"
 TRANSLATOR, GPT = CARDS / "scratch-transformer-multi30k-en-de", CARDS / "scratch-gpt-tinystories"
-PUBLISHED = [TRANSLATOR, CARDS / "scratch-transformer-multi30k-de-en", GPT]
+PUBLISHED = [TRANSLATOR, CARDS / "scratch-transformer-multi30k-de-en", GPT, CARDS / f"{TRANSLATOR.name}-7m"]
 SENTENCES = [
     "A man in a blue shirt is standing on a ladder cleaning a window.",
     "Two dogs run through the snow.",
