@@ -83,9 +83,10 @@ def translation_figures(folder: Path, dataset: str) -> dict[str, str]:
     published = published_seed(list(seeds.values()))
     translator = pipeline("translation", model=model, tokenizer=tokenizer)
     examples = [[sentence, translator(sentence)[0]["translation_text"]] for sentence in SENTENCES[source]]
-    # the runs used local copies of the data set and of published models
+    # the runs used local copies of the data set, and models that were published then
     command = published["command"].replace("--dataset_name multi30k ", "--dataset_name bentrevett/multi30k ")
     command = command.replace("--model_name_or_path scratch", "--model_name_or_path model_cards/scratch")
+    command = command.replace(f"model_cards/{TRANSLATOR}/seed", "runs/distilled_again_seed")
     return {
         "front_matter": format_front_matter(folder.name, [source, target], own_scores),
         "parameters": f"{model.num_parameters():,}",
@@ -97,7 +98,7 @@ def translation_figures(folder: Path, dataset: str) -> dict[str, str]:
         "length_penalty": str(own_penalty),
         "penalties": format_table(["length penalty", "validation BLEU, cased", "test BLEU, cased"], penalties),
         "training": format_training(published, model.config),
-        "command": command.replace(f"model_cards/{TRANSLATOR}/seed", "runs/distilled_again_seed"),
+        "command": command.replace(f"model_cards/{WAY_BACK} ", "runs/way_back_diversified "),
         "examples": format_table([LANGUAGES[source], "this model"], examples),
     }
 
