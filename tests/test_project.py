@@ -50,8 +50,11 @@ done
 """
 
 
-@pytest.mark.parametrize(("name", "stages"), [("multi30k", 9), ("tinystories", 6)])
-def test_a_chain_of_trainings_goes_on_where_it_stopped(tmp_path, name, stages):
+CHAINS = {"recipes/multi30k": 9, "recipes/tinystories": 7, "benchmark/stock_gpt2": 6, "benchmark/held_out": 20}
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_a_chain_of_trainings_goes_on_where_it_stopped(tmp_path, name):
     stub, log, broken = (tmp_path / each for each in ("stub", "log", "broken"))
     stub.write_text(STUB, encoding="utf-8")
     stub.chmod(0o755)
@@ -59,7 +62,7 @@ def test_a_chain_of_trainings_goes_on_where_it_stopped(tmp_path, name, stages):
 
     def run() -> int:
         environment = os.environ | {"PYTHON": str(stub), "LOG": str(log), "BROKEN": str(broken)}
-        script = ROOT / "scripts" / "recipes" / f"{name}.sh"
+        script = ROOT / "scripts" / f"{name}.sh"
         return subprocess.run([script, "data", tmp_path / "runs", "--bf16", "true"], env=environment).returncode
 
     assert run() == 1
@@ -67,7 +70,7 @@ def test_a_chain_of_trainings_goes_on_where_it_stopped(tmp_path, name, stages):
     assert run() == run() == 0
     calls = log.read_text(encoding="utf-8").splitlines()
     assert calls[2] == calls[3]
-    assert len(set(calls)) == len(calls) - 1 == stages
+    assert len(set(calls)) == len(calls) - 1 == CHAINS[name]
     trainings = [call for call in calls if "scripts/train_" in call]
     assert all("--bf16 true" in call and "--resume_from_checkpoint auto" in call for call in trainings)
     assert all((ROOT / "scripts" / "recipes" / f"{call.split()[1]}.yaml").is_file() for call in trainings)
