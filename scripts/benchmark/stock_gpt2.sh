@@ -17,9 +17,11 @@ again() {  # a name, the stage before, epochs, weight decay
 }
 unpacked() { again "$@" 1.0 --packing false --train_sampling_strategy group_by_length; }
 
+echo "7 trainings, 96 epochs of about 6 minutes on one thread of a CPU with 2.35 MB of stories."
 train stock_1 --num_train_epochs 14 --weight_decay 0.1
 again stock_2 stock_1 8 0.3
 unpacked stock_3 stock_2 6
 unpacked stock_4 stock_3 8
 unpacked stock_5 stock_4 16
 unpacked stock_6 stock_5 20
+unpacked stock_7 stock_6 24

@@ -3,7 +3,7 @@
 # The stages that make a translator like the published one. After an interruption, the same command goes on.
 # PYTHON=python scripts/recipes/multi30k.sh DATA RUNS [an option of all trainings ...]
 
-source "$(dirname "$0")/stages.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/stages.sh"
 train() { stage train_translation "$@"; }
 diversify() {
 	[ -d "$runs/$1" ] && return  # it appears when it is complete
