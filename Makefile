@@ -97,7 +97,7 @@ gpu:  ## on a machine with a GPU, run the benchmark and then the tests that need
 	exit $$status
 
 # DATA: a folder or a Hub id; OUT: a folder for the runs; FLAGS: options of all trainings, as "--bf16 true --use_cpu true"
-multi30k: setup  ## make a translator like the published one: 9 stages, 8 hours; the same command goes on; DATA=
+multi30k: setup  ## make a translator like the published one: 12 stages, 14 hours; the same command goes on; DATA=
 	PYTHON=$(BIN)/python scripts/recipes/multi30k.sh $(or $(DATA),bentrevett/multi30k) $(or $(OUT),runs) $(FLAGS)
 
 tinystories: setup  ## make a storyteller like the published one: 7 stages, 9 hours; the same command goes on; DATA=

@@ -12,7 +12,8 @@ source "$scripts/recipes/multi30k.sh" "$runs/held_out" "$runs/nine_tenths" "${op
 
 again() {
 	for seed in 1 2; do
-		learn "$1_seed$seed" distilled --seed $seed --max_steps 600 --save_steps 20 "${@:2}"
+		learn "$1_seed$seed" distilled diversified_again --teacher_models "${three[@]}" \
+			--seed $seed --max_steps 600 --save_steps 20 "${@:2}"
 	done
 }
 again as_before

@@ -44,7 +44,8 @@ ROUNDS = {
         "r_drop_seed": "trained alone, then with R-Drop",
         "diversified_seed": "from scratch on diversified data",
         "distilled_seed": "trained further, distilled from three models",
-        "seed": "distilled again, with less dropout",
+        "distilled_again_seed": "distilled again, with less dropout",
+        "seed": "distilled from the 7 M model alone, for longer",
     },
     WAY_BACK: {
         "diversified_seed": "from the weights of a translator, on diversified data",
@@ -86,13 +87,14 @@ def translation_figures(folder: Path, dataset: str) -> dict[str, str]:
     # the runs used local copies of the data set, and models that were published then
     command = published["command"].replace("--dataset_name multi30k ", "--dataset_name bentrevett/multi30k ")
     command = command.replace("--model_name_or_path scratch", "--model_name_or_path model_cards/scratch")
+    command = command.replace(f"_models model_cards/{TRANSLATOR} ", "_models runs/distilled_again_seed1 ")
     command = command.replace(f"model_cards/{TRANSLATOR}/seed", "runs/distilled_again_seed")
     return {
         "front_matter": format_front_matter(folder.name, [source, target], own_scores),
         "parameters": f"{model.num_parameters():,}",
         "results": format_scores(own_scores),
         "seeds": format_seeds(seeds, [runs[name] for name in seeds]),
-        "rounds": format_rounds(runs, ROUNDS[folder.name]) if folder.name in ROUNDS else "",
+        "rounds": format_rounds(records, runs, ROUNDS[folder.name]) if folder.name in ROUNDS else "",
         "ablations": format_runs(header, labels, [runs[name][:-1] for name in others]),
         "beams": str(model.generation_config.num_beams),
         "length_penalty": str(own_penalty),
@@ -169,12 +171,15 @@ def format_seeds(seeds: dict[str, Record], figures: list[list]) -> str:
     )
 
 
-def format_rounds(runs: dict[str, list], rounds: dict[str, str]) -> str:
-    """The table of some `ROUNDS`: the means of the `SCORES` over the models of each."""
-    groups = [[figures for name, figures in runs.items() if name.startswith(prefix)] for prefix in rounds]
-    labels = [[what, len(group)] for what, group in zip(rounds.values(), groups, strict=True)]
-    means = [[mean(column) for column in zip(*group, strict=True)] for group in groups]
-    return format_runs(["training", "models"], labels, means)
+def format_rounds(records: dict[str, Record], runs: dict[str, list], rounds: dict[str, str]) -> str:
+    """The table of some `ROUNDS`: the means of the time and of the `SCORES` over the models of each."""
+    groups = [[name for name in runs if name.startswith(prefix)] for prefix in rounds]
+    labels = [
+        [what, len(group), f"{mean(records[name]['minutes'] for name in group):.0f}"]
+        for what, group in zip(rounds.values(), groups, strict=True)
+    ]
+    means = [[mean(column) for column in zip(*(runs[name] for name in group), strict=True)] for group in groups]
+    return format_runs(["training", "models", "minutes"], labels, means)
 
 
 def format_scores(scores: dict) -> str:
