@@ -50,7 +50,7 @@ done
 """
 
 
-CHAINS = {"recipes/multi30k": 12, "recipes/tinystories": 7, "benchmark/stock_gpt2": 7, "benchmark/held_out": 21}
+CHAINS = {"recipes/multi30k": 12, "recipes/tinystories": 8, "benchmark/stock_gpt2": 8, "benchmark/held_out": 21}
 
 
 @pytest.mark.parametrize("name", CHAINS)
