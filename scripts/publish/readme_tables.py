@@ -88,8 +88,8 @@ def readme_blocks() -> dict[str, str]:
             f"**{bleu:.2f} BLEU** (cased, 13a); {moses:.2f} lower-cased with Moses tokens "
             f"([7 M](model_cards/{LARGER}): {larger:.2f})",
             f"annotated-seq2seq: {ARTICLE_BLEU}; Wu et al. 2021: {TRANSFORMER_TINY_BLEU} (Moses)",
-            f"mean of {len(seeds)} models; {min(minutes):.0f} to {max(minutes):.0f} minutes each without their "
-            "teachers, one CPU core",
+            f"mean of {len(seeds)} seeds of the last training; {min(minutes):.0f} to {max(minutes):.0f} minutes each "
+            "without their teachers, one CPU core",
         ],
         [
             f"[GPT](model_cards/{WRITER}), {format_millions(stories['best'])} parameters",
