@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-# A tenth of the training data is held out; the stages of multi30k.sh are trained on the rest, and each option of the
-# last stage alone, for fewer updates. After an interruption, the same command goes on.
+# A tenth of the training data is held out; the stages of multi30k.sh are trained on the rest, and each option of
+# `distilled_again` alone, for fewer updates. After an interruption, the same command goes on.
 # PYTHON=python scripts/benchmark/held_out.sh DATA RUNS [an option of all trainings ...]
 
 source "$(dirname "$0")/../recipes/stages.sh"
