@@ -10,7 +10,10 @@ from transformers import (
     AutoConfig,
     AutoModel,
     AutoModelForCausalLM,
+    AutoModelForMaskedLM,
     AutoModelForSeq2SeqLM,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
     AutoTokenizer,
     PreTrainedTokenizerFast,
 )
@@ -18,7 +21,14 @@ from transformers import (
 from . import cpu  # noqa: F401  plugs itself into the models
 from .models.configuration_scratch_gpt import ScratchGPTConfig
 from .models.configuration_scratch_transformer import ScratchTransformerConfig
-from .models.modeling_scratch_gpt import ScratchGPTForCausalLM, ScratchGPTModel, ScratchGPTPreTrainedModel
+from .models.modeling_scratch_gpt import (
+    ScratchGPTForCausalLM,
+    ScratchGPTForMaskedLM,
+    ScratchGPTForSequenceClassification,
+    ScratchGPTForTokenClassification,
+    ScratchGPTModel,
+    ScratchGPTPreTrainedModel,
+)
 from .models.modeling_scratch_transformer import (
     ScratchTransformerForConditionalGeneration,
     ScratchTransformerModel,
@@ -32,6 +42,9 @@ __version__ = "0.1.0"
 AutoConfig.register("scratch_gpt", ScratchGPTConfig, exist_ok=True)
 AutoModel.register(ScratchGPTConfig, ScratchGPTModel, exist_ok=True)
 AutoModelForCausalLM.register(ScratchGPTConfig, ScratchGPTForCausalLM, exist_ok=True)
+AutoModelForMaskedLM.register(ScratchGPTConfig, ScratchGPTForMaskedLM, exist_ok=True)
+AutoModelForSequenceClassification.register(ScratchGPTConfig, ScratchGPTForSequenceClassification, exist_ok=True)
+AutoModelForTokenClassification.register(ScratchGPTConfig, ScratchGPTForTokenClassification, exist_ok=True)
 AutoConfig.register("scratch_transformer", ScratchTransformerConfig, exist_ok=True)
 AutoModel.register(ScratchTransformerConfig, ScratchTransformerModel, exist_ok=True)
 AutoModelForSeq2SeqLM.register(ScratchTransformerConfig, ScratchTransformerForConditionalGeneration, exist_ok=True)
@@ -51,6 +64,9 @@ def __getattr__(name: str):
 __all__ = [
     "ScratchGPTConfig",
     "ScratchGPTForCausalLM",
+    "ScratchGPTForMaskedLM",
+    "ScratchGPTForSequenceClassification",
+    "ScratchGPTForTokenClassification",
     "ScratchGPTModel",
     "ScratchGPTPreTrainedModel",
     "ScratchTransformerConfig",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import torch
 from torch import nn
 
-from .models.layers import MultiHeadAttention
+from .models.scratch_layers import MultiHeadAttention
 
 # dense products in bfloat16 with float32 sums, in FLOP/s, by the data sheets; the first name in a GPU's own counts
 PEAKS = {

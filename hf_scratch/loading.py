@@ -9,7 +9,16 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
 from .errors import UserError, describe
 from .manifest import MANIFEST, DamagedFolderError, check_manifest
@@ -81,6 +90,13 @@ def check_files(folder: str) -> None:
         raise UserError(
             f"{error}. Copy the folder again; or, if you changed it on purpose, remove {Path(folder, MANIFEST)}."
         ) from error
+
+
+def auto_class_of(config: PreTrainedConfig) -> Any:
+    """The Auto class that loads a language model of this configuration with its head."""
+    if config.is_encoder_decoder:
+        return AutoModelForSeq2SeqLM
+    return AutoModelForCausalLM if getattr(config, "is_causal", True) else AutoModelForMaskedLM
 
 
 def load_checkpoint(model_class, path: str | Path, **kwargs) -> PreTrainedModel:

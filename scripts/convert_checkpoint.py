@@ -17,12 +17,12 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import load_file
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, PreTrainedModel
+from transformers import AutoConfig, PreTrainedModel
 
 from hf_scratch import convert
 from hf_scratch.convert.presets import PRESETS
 from hf_scratch.errors import command, preparation
-from hf_scratch.loading import find_model, load_checkpoint, load_tokenizer
+from hf_scratch.loading import auto_class_of, find_model, load_checkpoint, load_tokenizer
 from hf_scratch.recipes import parse_pairs
 from hf_scratch.training.checkpoints import check_output_dir
 from hf_scratch.training.parsing import parse_arguments
@@ -100,9 +100,7 @@ def run(args: ConversionArguments) -> PreTrainedModel | Path:
         return convert.from_article(args.source, read_state_dict(args.input), **hyperparameters)
     if args.source is not None:
         return IN[args.source](args.input)
-    is_encoder_decoder = AutoConfig.from_pretrained(find_model(args.input)).is_encoder_decoder
-    auto_class = AutoModelForSeq2SeqLM if is_encoder_decoder else AutoModelForCausalLM
-    model = load_checkpoint(auto_class, args.input)
+    model = load_checkpoint(auto_class_of(AutoConfig.from_pretrained(find_model(args.input))), args.input)
     if args.target in OUT:
         return OUT[args.target](model)
     return ENGINES[args.target](model, load_tokenizer(args.input), args.output_dir, args.quantization or "float32")

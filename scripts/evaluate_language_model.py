@@ -9,7 +9,7 @@ import logging
 from dataclasses import dataclass, field
 from functools import partial
 
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 
 import hf_scratch  # noqa: F401  registers the models
 from hf_scratch.data.texts import take_texts
@@ -62,7 +62,8 @@ def main():
     args.check()
     columns = {"text_column": args.text_column, "prompt_column": args.prompt_column}
     take = partial(take_texts, name=args.test_file, **columns)
-    rows, model, tokenizer = load_for_evaluation(args, AutoModelForCausalLM, take)
+    auto_class = AutoModelForCausalLM if args.mlm_probability is None else AutoModelForMaskedLM
+    rows, model, tokenizer = load_for_evaluation(args, auto_class, take)
     for text in describe_unknown(tokenizer, rows["text"], args.test_file):
         logger.warning(text)
     if args.mlm_probability is not None:

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
+from transformers import AutoConfig
 
 from hf_scratch.errors import command, preparation
 from hf_scratch.extras import extra
-from hf_scratch.loading import find_model, load_checkpoint, load_tokenizer
+from hf_scratch.loading import auto_class_of, find_model, load_checkpoint, load_tokenizer
 from hf_scratch.training.checkpoints import check_output_dir
 from hf_scratch.training.parsing import parse_arguments
 
@@ -65,9 +65,11 @@ def main():
             import onnxruntime  # noqa: F401
             import onnxscript  # noqa: F401
         check_output_dir(args.output_dir)
-        is_encoder_decoder = AutoConfig.from_pretrained(find_model(args.model)).is_encoder_decoder
-        auto_class = AutoModelForSeq2SeqLM if is_encoder_decoder else AutoModelForCausalLM
-        model, tokenizer = load_checkpoint(auto_class, args.model, dtype="float32"), load_tokenizer(args.model)
+        config = AutoConfig.from_pretrained(find_model(args.model))
+        model, tokenizer = (
+            load_checkpoint(auto_class_of(config), args.model, dtype="float32"),
+            load_tokenizer(args.model),
+        )
     output_dir = Path(args.output_dir)
     export(model.eval(), output_dir, args.quantization)
     tokenizer.save_pretrained(output_dir)

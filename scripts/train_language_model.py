@@ -11,15 +11,14 @@ import time
 from contextlib import suppress
 from functools import partial
 
-from transformers import AutoModelForCausalLM, GenerationConfig, TrainingArguments
+from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, GenerationConfig, TrainingArguments
 
-from hf_scratch import ScratchGPTConfig, ScratchGPTForCausalLM
+from hf_scratch import ScratchGPTConfig, ScratchGPTForCausalLM, ScratchGPTForMaskedLM
 from hf_scratch.data.masking import MaskingCollator
 from hf_scratch.data.splits import describe_split
 from hf_scratch.data.texts import PackedTextsCollator
 from hf_scratch.errors import command, preparation
 from hf_scratch.evaluation.language_modeling import (
-    check_encoder,
     count_answer_tokens,
     evaluate_answers,
     evaluate_language_model,
@@ -27,6 +26,7 @@ from hf_scratch.evaluation.language_modeling import (
     sample_text,
     take_questions,
 )
+from hf_scratch.loading import auto_class_of
 from hf_scratch.reporting.batches import format_training_batch
 from hf_scratch.reporting.cards import NUM_EXAMPLES, write_language_model_card
 from hf_scratch.training.averaging import check_averages, evaluate_and_select_weights, save_final_model
@@ -63,20 +63,15 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
             questions[name] = found
 
     is_masked = data_args.mlm_probability is not None
+    auto_class = AutoModelForMaskedLM if is_masked else AutoModelForCausalLM
     model = choose_model(
-        ScratchGPTForCausalLM,
-        AutoModelForCausalLM,
+        ScratchGPTForMaskedLM if is_masked else ScratchGPTForCausalLM,
+        auto_class,
         model_args,
         config_overrides,
         tokenizer,
         max_position_embeddings=block_size,
     )
-    if is_masked:
-        check_encoder(model.config)
-    elif not getattr(model.config, "is_causal", True):
-        raise ValueError(
-            "An encoder (`is_causal=false`) sees the tokens that it would predict: set `mlm_probability`."
-        )
     longest = getattr(model.config, "max_position_embeddings", None)
     if longest is not None and block_size > longest:
         raise ValueError(f"`block_size` is {block_size}, but the model has {longest} positions.")
@@ -99,7 +94,7 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
     args.remove_unused_columns = False  # the collator reads what the model does not
     if is_masked:
         collator = MaskingCollator(tokenizer, mlm_probability=data_args.mlm_probability)
-    teachers = load_teachers(AutoModelForCausalLM, data_args.teacher_models, model, model_args, tokenizer)
+    teachers = load_teachers(auto_class, data_args.teacher_models, model, model_args, tokenizer)
     trainer = LanguageModelTrainer(
         model=model,
         args=args,
@@ -133,7 +128,7 @@ def train(trainer: LanguageModelTrainer, texts: dict, questions: dict, data_args
     weights, results = {"weights": metrics.get("weights", "trained")}, {}
     if args.should_save:
         write_language_model_card(trainer, data_args, recipe, weights, {})  # now, since the evaluations may fail
-    saved = AutoModelForCausalLM.from_pretrained(args.output_dir).to(args.device)  # without autocast
+    saved = auto_class_of(trainer.model.config).from_pretrained(args.output_dir).to(args.device)  # without autocast
     for name in ("validation", "test"):
         if name in texts:
             rows = texts[name]["text"]

@@ -22,7 +22,7 @@ from hf_scratch.convert import make_preset
 from hf_scratch.errors import command, preparation
 from hf_scratch.explaining.shapes import format_lines, record_shapes
 from hf_scratch.loading import check_fits, find_model, load_checkpoint, load_tokenizer
-from hf_scratch.models.layers import SinusoidalPositionalEmbedding
+from hf_scratch.models.scratch_layers import SinusoidalPositionalEmbedding
 from hf_scratch.reporting.batches import attention_masks, format_batch
 from hf_scratch.reporting.plots import plot_masks, plot_sine_curves
 from hf_scratch.training.parsing import parse_arguments

@@ -23,6 +23,7 @@ from transformers import PreTrainedTokenizerFast
 from hf_scratch import (
     ScratchGPTConfig,
     ScratchGPTForCausalLM,
+    ScratchGPTForMaskedLM,
     ScratchTransformerConfig,
     ScratchTransformerForConditionalGeneration,
 )
@@ -69,9 +70,10 @@ TRANSFORMER = {
 }
 
 
-def make_gpt(**overrides) -> ScratchGPTForCausalLM:
+def make_gpt(**overrides) -> ScratchGPTForCausalLM | ScratchGPTForMaskedLM:
     torch.manual_seed(0)
-    return ScratchGPTForCausalLM(ScratchGPTConfig(**{**GPT, **overrides})).eval()
+    config = ScratchGPTConfig(**{**GPT, **overrides})
+    return (ScratchGPTForCausalLM if config.is_causal else ScratchGPTForMaskedLM)(config).eval()
 
 
 def make_transformer(**overrides) -> ScratchTransformerForConditionalGeneration:

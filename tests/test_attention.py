@@ -10,7 +10,7 @@ from transformers import modeling_flash_attention_utils as flash_attention
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import is_flash_attn_2_available
 
-from hf_scratch.models import layers
+from hf_scratch.models import scratch_layers as layers
 
 pytestmark = pytest.mark.gpu  # `make gpu` runs them there too
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

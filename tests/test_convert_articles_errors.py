@@ -10,7 +10,7 @@ from article_reference import Weights
 from test_convert_articles import ANNOTATED_SEQ2SEQ, GELU_SEQ2SEQ, GPT_PLAYGROUND, PAPER_SEQ2SEQ, TINYSTORIES_NOTES
 
 from hf_scratch.convert import from_article
-from hf_scratch.models.layers import SinusoidalPositionalEmbedding
+from hf_scratch.models.scratch_layers import SinusoidalPositionalEmbedding
 
 ALL = {
     "gpt-playground": GPT_PLAYGROUND[1],

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hf_scratch.cpu.training_kernels import sdpa_training_forward
-from hf_scratch.models.on_cpu import apply_dropout
+from hf_scratch.models.scratch_layers import apply_dropout
 
 # dropout
 

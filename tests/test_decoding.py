@@ -26,10 +26,8 @@ LEFT_TO_TRANSFORMERS = {("transformer", "value width")}
 @pytest.mark.parametrize("num_beams", [1, 3])
 def test_each_variant_generates_the_tokens_of_transformers(family, variant, num_beams, steps):
     model = shake(make_variant(family, variant))
-    if not getattr(model.config, "is_causal", True):
-        with pytest.raises(ValueError, match="encoder"):
-            model.generate(PROMPTS)
-        return
+    if not model.can_generate():
+        pytest.skip("an encoder writes nothing")
     model.config.eos_token_id = model.generation_config.eos_token_id = None
     ours, transformers = generate_both(model, PROMPTS, max_new_tokens=10, do_sample=False, num_beams=num_beams)
     assert bool(steps) == ((family, variant) not in LEFT_TO_TRANSFORMERS)

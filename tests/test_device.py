@@ -18,7 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import GPT2Config
 
 from hf_scratch.flops import count_flops, find_peak
-from hf_scratch.models.loss import Teacher
+from hf_scratch.models.scratch_loss import Teacher
 from hf_scratch.training.starting_point import choose_packed_attention
 
 DROPOUT = {

@@ -129,14 +129,6 @@ def inputs_of_the_user(model):  # as PEFT's prefix tuning does
 # changes of the whole process: generators, which undo them when they go on
 
 
-def global_hook(model):
-    handle = nn.modules.module.register_module_forward_hook(
-        lambda module, inputs, output: output * 1.5 if isinstance(module, nn.LayerNorm) else None
-    )
-    yield
-    handle.remove()
-
-
 def registered_attention(model):
     def averaging(module, query, key, value, attention_mask, **kwargs):
         return value.mean(dim=2, keepdim=True).expand(-1, -1, query.shape[2], -1).transpose(1, 2), None
@@ -154,7 +146,7 @@ def autocast(model):
 CHANGES = [
     hook, hook_before, forward_of_an_instance, forward_of_the_model, layer_in_training_mode, linear_of_the_user,
     head_of_the_user, layer_of_the_user, model_of_the_user, rms_norm, activation_of_the_user, parametrized, quantized,
-    first_layer_removed, inputs_of_the_user, global_hook, registered_attention, autocast,
+    first_layer_removed, inputs_of_the_user, registered_attention, autocast,
 ]  # fmt: skip
 
 

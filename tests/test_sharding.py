@@ -17,7 +17,7 @@ from torch.distributed.tensor import DTensor
 
 from hf_scratch.errors import UserError
 from hf_scratch.loading import SHARDS, find_model
-from hf_scratch.models import loss
+from hf_scratch.models import scratch_loss as loss
 from hf_scratch.training.averaging import average_checkpoints, load_weights
 from hf_scratch.training.fsdp import read_shards, shard_shared_weights
 

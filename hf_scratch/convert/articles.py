@@ -16,9 +16,9 @@ from transformers import AttentionInterface, GenerationConfig, PreTrainedConfig,
 from transformers.utils import logging
 
 from ..models.configuration_scratch_transformer import ScratchTransformerConfig
-from ..models.layers import SinusoidalPositionalEmbedding
-from ..models.modeling_scratch_gpt import ScratchGPTForCausalLM, ScratchGPTModel
+from ..models.modeling_scratch_gpt import ScratchGPTForCausalLM, ScratchGPTForMaskedLM, ScratchGPTModel
 from ..models.modeling_scratch_transformer import ScratchTransformerForConditionalGeneration
+from ..models.scratch_layers import SinusoidalPositionalEmbedding
 from .presets import make_preset
 
 logger = logging.get_logger(__name__)
@@ -145,10 +145,11 @@ def from_article(source: str, state_dict: Mapping[str, torch.Tensor], **hyperpar
         hyperparameters: those of the article's own constructor (see `hf_scratch.convert.presets`).
 
     Returns:
-        A `ScratchGPTForCausalLM` or `ScratchTransformerForConditionalGeneration`; a `ScratchGPTModel` for the notes'
-        `Transformer` without its classifier. It is in evaluation mode and has the weights' dtype; if they are mixed,
-        the one that holds them all. The encoder-decoder articles do not say which ids start and end a sentence: set
-        them in `config` and `generation_config` before you call `generate()`.
+        A `ScratchGPTForCausalLM` or `ScratchTransformerForConditionalGeneration`. For the notes' `Transformer`, a
+        `ScratchGPTForMaskedLM` without `mask`, and a `ScratchGPTModel` without its classifier. It is in evaluation
+        mode and has the weights' dtype; if they are mixed, the one that holds them all. The encoder-decoder articles
+        do not say which ids start and end a sentence: set them in `config` and `generation_config` before you call
+        `generate()`.
 
     Raises:
         ValueError: missing, unknown or misshapen weights, positions other than the paper's sinusoids, or
@@ -167,7 +168,7 @@ def from_article(source: str, state_dict: Mapping[str, torch.Tensor], **hyperpar
     elif source == "tinystories-notes" and "lm_head.weight" not in state:
         model = ScratchGPTModel(config)
     else:
-        model = ScratchGPTForCausalLM(config)
+        model = (ScratchGPTForCausalLM if config.is_causal else ScratchGPTForMaskedLM)(config)
     try:
         _fold(source, config, state)
         model = model.to(reduce(torch.promote_types, (tensor.dtype for tensor in state.values())))

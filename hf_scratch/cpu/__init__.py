@@ -4,7 +4,7 @@
 The models work without this folder. It imports them, never the other way: importing the package fills `ON_CPU`.
 """
 
-from ..models.on_cpu import ON_CPU
+from ..models.scratch_layers import ON_CPU
 from .generate import choose_loop
 from .training_kernels import dropout, sdpa_training_forward
 

@@ -23,7 +23,6 @@ from transformers.generation import (
     TemperatureLogitsWarper,
 )
 
-from ..models.inputs import check_inputs
 from .decoder import IncrementalDecoder
 
 # processors that treat each beam alone and forbid few tokens; with any other, finished sentences stay in the batch
@@ -201,8 +200,6 @@ def beam_search(
             if not len(rows):
                 break
             decoder.keep_rows(kept)
-        if processes:
-            check_inputs(decoder.config, tokens, None, logits.shape[-1])
         logits = decoder.step(tokens)
     results.write_rows(rows, finished)
     results = Hypotheses(*(values[:, : generation_config.num_return_sequences].flatten(0, 1) for values in results))

@@ -13,8 +13,8 @@ import torch
 from torch import nn
 from transformers.cache_utils import Cache, EncoderDecoderCache
 
-from ..models.base import ScratchPreTrainedModel
-from ..models.layers import MultiHeadAttention, ResidualLayer, cached_states, eager_attention_forward
+from ..models.scratch_base import ScratchPreTrainedModel
+from ..models.scratch_layers import MultiHeadAttention, ResidualLayer, cached_states, eager_attention_forward
 
 
 class IncrementalDecoder:
@@ -90,10 +90,8 @@ class IncrementalDecoder:
     def _read(self, tokens: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         stack = self.stack
         self.length += self.width
-        position = nn.functional.embedding(positions, stack.embed_positions.weight)
-        x = nn.functional.embedding(tokens, stack.embed_tokens.weight)
-        x = x * stack.embed_scale + position if self.is_encoder_decoder else stack.embed_norm(x + position)
-        x = x.flatten(0, 1)
+        x = stack.embed_tokens(tokens) + stack.embed_positions(positions)
+        x = (x if self.is_encoder_decoder else stack.embed_norm(x)).flatten(0, 1)
         for layer in self.layers:
             for sublayer, norm in layer.sublayers:
                 x = x + sublayer(norm(x), self) if layer.norm_first else norm(x + sublayer(x, self))

@@ -18,7 +18,7 @@ from transformers.generation import (
 from transformers.utils import ModelOutput
 from transformers.utils.import_utils import is_torchdynamo_compiling
 
-from ..models.generation import ScratchGenerationMixin
+from ..models.scratch_base import ScratchGenerationMixin
 from .beam_search import beam_search
 from .decoder import IncrementalDecoder, beams_per_row
 from .eligibility import can_decode, is_dynamic

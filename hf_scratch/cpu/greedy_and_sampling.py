@@ -16,7 +16,6 @@ from transformers.generation import (
     StoppingCriteriaList,
 )
 
-from ..models.inputs import check_inputs
 from .decoder import IncrementalDecoder
 
 # the criteria that this loop applies without calling them
@@ -53,7 +52,7 @@ def sample(
     known = [c for c in stopping_criteria if type(c) in CRITERIA]
     ends = [criterion.eos_token_id for criterion in known if type(criterion) is EosTokenCriteria]
     limit = longest_length(stopping_criteria)
-    vocab_size, pad_token_id = logits.shape[-1], generation_config._pad_token_tensor
+    pad_token_id = generation_config._pad_token_tensor
     pads = any(hasattr(criterion, "eos_token_id") for criterion in stopping_criteria)
     # a user's own processor may read the scores of finished rows too
     drops = (
@@ -61,7 +60,6 @@ def sample(
         and not returns_all
         and all(type(processor).__module__ == LogitsProcessor.__module__ for processor in logits_processor)
     )
-    may_leave_vocabulary = len(logits_processor) or not 0 <= (pad_token_id or 0) < vocab_size
     unfinished = torch.ones_like(input_ids[:, 0], dtype=torch.long)
     rows = torch.arange(len(input_ids), device=input_ids.device)  # the rows that the decoder still holds
     while True:
@@ -94,8 +92,6 @@ def sample(
             decoder.keep_rows(kept)
             rows = rows[kept]
         tokens = input_ids[:, -1:]  # a stopping criterion may have changed them in place
-        if may_leave_vocabulary:
-            check_inputs(decoder.config, tokens, None, vocab_size)
         if len(rows) == len(tokens):
             logits = decoder.step(tokens)[:, 0]
         else:

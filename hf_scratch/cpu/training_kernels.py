@@ -6,9 +6,7 @@ from collections.abc import Iterator
 import torch
 from torch import nn
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
-
-from ..models.inputs import is_transformed
-from ..models.loss import refuse_second_derivative
+from transformers.utils.import_utils import is_tracing
 
 LEVELS = 2**16  # dropout probabilities are rounded to multiples of 1 / LEVELS
 
@@ -43,7 +41,7 @@ class _Dropout(torch.autograd.Function):
 
 def dropout(hidden_states: torch.Tensor, p: float) -> torch.Tensor:
     """torch's dropout in training, with `p` rounded to 1 / LEVELS."""
-    if round(p * LEVELS) == LEVELS or is_transformed(hidden_states):
+    if round(p * LEVELS) == LEVELS or is_tracing(hidden_states):
         return nn.functional.dropout(hidden_states, p)
     return _Dropout.apply(hidden_states, p)
 
@@ -52,7 +50,7 @@ class DropoutAttention(torch.autograd.Function):
     """Attention with dropout on its weights, block by block, in memory linear in the length.
 
     As in FlashAttention (Dao et al. 2022), the backward pass computes the weights again. Of the dropout mask, only the
-    random seed is saved. It has no second derivative.
+    random seed is saved. It has no second derivative: `create_graph=True` is an error.
     """
 
     @staticmethod
@@ -81,8 +79,9 @@ class DropoutAttention(torch.autograd.Function):
         return context
 
     @staticmethod
-    def backward(ctx, context_gradient: torch.Tensor):  # ty: ignore[incompatible-method-override]
-        refuse_second_derivative("attention with dropout", 'choose `attn_implementation="eager"`')
+    def backward(ctx, context_gradient: torch.Tensor):
+        if torch.is_grad_enabled():
+            raise RuntimeError('Differentiate attention with dropout twice by `attn_implementation="eager"`.')
         query, key, value, attention_mask, context = ctx.saved_tensors
         generator = torch.Generator().manual_seed(ctx.seed)
         query_gradient, exact = torch.empty_like(query), torch.promote_types(query.dtype, torch.float32)
@@ -145,7 +144,7 @@ def sdpa_training_forward(
     """
     is_causal = module.is_causal if kwargs.get("is_causal") is None else kwargs["is_causal"]
     is_causal = is_causal and attention_mask is None and query.shape[2] > 1
-    can_drop = round(dropout * LEVELS) < LEVELS and query.numel() and key.numel() and not is_transformed(query)
+    can_drop = round(dropout * LEVELS) < LEVELS and query.numel() and key.numel() and not is_tracing(query)
     if attention_mask is not None and (attention_mask.requires_grad or attention_mask.dim() != 4):
         can_drop = False
     if dropout and can_drop:

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from ..models.loss import rows_of_a_block
+from ..models.scratch_loss import rows_of_a_block
 
 
 def iterate_logits(

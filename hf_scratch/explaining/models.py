@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
+from transformers import AutoConfig
 
-from ..loading import check_fits, find_model, load_checkpoint, load_tokenizer
+from ..loading import auto_class_of, check_fits, find_model, load_checkpoint, load_tokenizer
 
 
 @dataclass(frozen=True)
@@ -78,8 +78,7 @@ def load_model(path: str | Path) -> LoadedModel:
     config = AutoConfig.from_pretrained(find_model(path))
     if not getattr(config, "is_causal", True):
         raise ValueError(f"`model` is {str(path)!r}, which fills in masked tokens and does not predict the next one.")
-    auto_class = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
-    model = load_checkpoint(auto_class, path, dtype="float32", attn_implementation="eager").eval()
+    model = load_checkpoint(auto_class_of(config), path, dtype="float32", attn_implementation="eager").eval()
     tokenizer = load_tokenizer(path)
     check_fits(tokenizer, config)
     return LoadedModel(model, tokenizer)

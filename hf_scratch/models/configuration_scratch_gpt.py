@@ -1,15 +1,15 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 """ScratchGPT's configuration."""
 
-from .configuration_base import INITIALIZERS, Derived, ScratchConfig  # first: it refuses an old transformers
+from typing import Any, Literal
 
-# isort: split
 from huggingface_hub.dataclasses import strict
+from transformers.configuration_utils import PreTrainedConfig
 from transformers.utils.type_validators import activation_fn_key, positive_int_field, probability
 
 
 @strict
-class ScratchGPTConfig(ScratchConfig):
+class ScratchGPTConfig(PreTrainedConfig):
     """The configuration of a ScratchGPT: a decoder-only Transformer, or an encoder with `is_causal=False`.
 
     The defaults are the paper's base width with GPT-2's choices: pre-norm, learned positions, biases, the head tied to
@@ -70,8 +70,8 @@ class ScratchGPTConfig(ScratchConfig):
     hidden_size: int = positive_int_field(default=512)
     num_hidden_layers: int = positive_int_field(default=6)
     num_attention_heads: int = positive_int_field(default=8)
-    head_dim: Derived[int] = positive_int_field(default=None)
-    intermediate_size: Derived[int] = positive_int_field(default=None)
+    head_dim: Any = positive_int_field(default=None)
+    intermediate_size: Any = positive_int_field(default=None)
     max_position_embeddings: int = positive_int_field(default=1024)
     hidden_act: str = activation_fn_key(default="gelu")
     norm_first: bool = True
@@ -81,13 +81,13 @@ class ScratchGPTConfig(ScratchConfig):
     lm_head_bias: bool = False
     embedding_layernorm: bool = False
     final_layernorm: bool = True
-    position_embedding_type: str = "learned"
+    position_embedding_type: Literal["learned", "sinusoidal"] = "learned"
     is_causal: bool = True
     embedding_dropout: float | int = probability(default=0.0)
     hidden_dropout: float | int = probability(default=0.0)
     attention_dropout: float | int = probability(default=0.0)
     initializer_range: float = 0.02
-    initializer: str = "normal"
+    initializer: Literal["normal", "xavier_uniform", "xavier_uniform_all", "torch"] = "normal"
     use_cache: bool = True
     tie_word_embeddings: bool = True
     skip_logits: bool = False
@@ -97,21 +97,17 @@ class ScratchGPTConfig(ScratchConfig):
 
     def __post_init__(self, **kwargs):
         if self.head_dim is None:
-            self._check_heads("num_attention_heads", "hidden_size")
+            if self.hidden_size % self.num_attention_heads:
+                raise ValueError("`num_attention_heads` must divide `hidden_size`, unless `head_dim` is set.")
             self.head_dim = self.hidden_size // self.num_attention_heads
         if self.intermediate_size is None:
             self.intermediate_size = 4 * self.hidden_size
         self.use_cache = self.use_cache and self.is_causal
         super().__post_init__(**kwargs)
 
-    def validate_architecture(self):
-        """Check the fields together; `@strict` calls this after each of them is checked alone."""
-        self._check_derived("intermediate_size")
-        self._check_choice("position_embedding_type", ("learned", "sinusoidal"))
-        self._check_choice("initializer", INITIALIZERS)
-        self._check_choice("is_encoder_decoder", (False,))
-        self._check_scale("layer_norm_eps", "initializer_range")
-        self._check_token_ids(("pad_token_id", "bos_token_id", "eos_token_id"), self.vocab_size)
+    def to_diff_dict(self) -> dict[str, Any]:
+        """What `config.json` holds: every field but `skip_logits`, which belongs to a run and not to a model."""
+        return {name: value for name, value in super().to_diff_dict().items() if name != "skip_logits"}
 
 
 # saved folders then hold this file, and load without the package through `trust_remote_code=True`

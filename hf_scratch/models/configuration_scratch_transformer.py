@@ -2,19 +2,17 @@
 """ScratchTransformer's configuration."""
 
 import copy
-from typing import Any
+from typing import Any, Literal
 
-from .configuration_base import INITIALIZERS, Derived, ScratchConfig  # first: it refuses an old transformers
-
-# isort: split
 from huggingface_hub.dataclasses import strict
+from transformers.configuration_utils import PreTrainedConfig
 from transformers.utils.type_validators import activation_fn_key, positive_int_field, probability
 
 from .translation_pipeline import CUSTOM_PIPELINES
 
 
 @strict
-class ScratchTransformerConfig(ScratchConfig):
+class ScratchTransformerConfig(PreTrainedConfig):
     """The configuration of a ScratchTransformer, the encoder-decoder of Vaswani et al. 2017.
 
     The defaults are the paper's base model (table 3): post-norm, ReLU, sinusoidal positions, one embedding shared by
@@ -100,7 +98,7 @@ class ScratchTransformerConfig(ScratchConfig):
     base_model_fsdp_plan = None  # ty: ignore[invalid-assignment]  # transformers allows None, unlike its annotation
 
     vocab_size: int = positive_int_field(default=37000)
-    decoder_vocab_size: Derived[int] = positive_int_field(default=None)
+    decoder_vocab_size: Any = positive_int_field(default=None)
     share_encoder_decoder_embeddings: bool = True
     d_model: int = positive_int_field(default=512)
     encoder_layers: int = positive_int_field(default=6)
@@ -118,13 +116,13 @@ class ScratchTransformerConfig(ScratchConfig):
     attention_output_bias: bool = True
     lm_head_bias: bool = False
     scale_embedding: bool = True
-    position_embedding_type: str = "sinusoidal"
+    position_embedding_type: Literal["sinusoidal", "learned"] = "sinusoidal"
     max_position_embeddings: int = positive_int_field(default=512)
     dropout: float | int = probability(default=0.1)
     attention_dropout: float | int = probability(default=0.0)
     activation_dropout: float | int = probability(default=0.0)
     init_std: float | None = None
-    initializer: str = "xavier_uniform"
+    initializer: Literal["normal", "xavier_uniform", "xavier_uniform_all", "torch"] = "xavier_uniform"
     use_cache: bool = True
     is_encoder_decoder: bool = True
     tie_word_embeddings: bool = True
@@ -141,33 +139,26 @@ class ScratchTransformerConfig(ScratchConfig):
             # where the package is imported, "translation" is a task of its own, without `trust_remote_code`
             kwargs.pop("custom_pipelines", None)
         super().__post_init__(**kwargs)  # first: it sets the fields that are given by an alias of `attribute_map`
-        self._check_aliases()
         if self.decoder_vocab_size is None:
             self.decoder_vocab_size = self.vocab_size
         if self.init_std is None:
             self.init_std = 0.02 if self.initializer == "normal" else self.d_model**-0.5
 
     def to_diff_dict(self) -> dict[str, Any]:
-        """What `config.json` holds: the fields, and where the pipeline for translation is."""
-        return {**super().to_diff_dict(), "custom_pipelines": copy.deepcopy(CUSTOM_PIPELINES)}
+        """What `config.json` holds: the fields and the pipeline, without `skip_logits`, which belongs to a run."""
+        fields = {**super().to_diff_dict(), "custom_pipelines": copy.deepcopy(CUSTOM_PIPELINES)}
+        fields.pop("skip_logits", None)
+        return fields
 
     def validate_architecture(self):
         """Check the fields together; `@strict` calls this after each of them is checked alone."""
-        self._check_aliases()
-        self._check_derived("decoder_vocab_size", "init_std")
-        for name in ("encoder_attention_heads", "decoder_attention_heads"):
-            self._check_heads(name, "d_model")
+        heads = {self.encoder_attention_heads, self.decoder_attention_heads}
+        if self.head_dim is None and any(self.d_model % number for number in heads):
+            raise ValueError("The numbers of heads must divide `d_model`, unless `head_dim` is set.")
         if self.share_encoder_decoder_embeddings and self.decoder_vocab_size != self.vocab_size:
             raise ValueError(
-                f"`share_encoder_decoder_embeddings=True` needs one vocabulary, but `vocab_size` is {self.vocab_size} "
-                f"and `decoder_vocab_size` is {self.decoder_vocab_size}. Set it to False, or make the two equal."
+                "`share_encoder_decoder_embeddings=True` needs equal `vocab_size` and `decoder_vocab_size`."
             )
-        self._check_choice("position_embedding_type", ("learned", "sinusoidal"))
-        self._check_choice("initializer", INITIALIZERS)
-        self._check_choice("is_encoder_decoder", (True,))
-        self._check_scale("layer_norm_eps", "init_std")
-        self._check_token_ids(("pad_token_id",), min(self.vocab_size, self.decoder_vocab_size))
-        self._check_token_ids(("bos_token_id", "eos_token_id", "decoder_start_token_id"), self.decoder_vocab_size)
 
 
 # saved folders then hold this file, and load without the package through `trust_remote_code=True`

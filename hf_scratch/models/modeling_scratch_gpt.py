@@ -4,31 +4,36 @@
 The path of a token: `embed_tokens` + `embed_positions` -> `ScratchGPTLayer` x N -> `norm` -> `lm_head` -> logits.
 """
 
+from typing import Any
+
 import torch
 from torch import nn
 from transformers.cache_utils import Cache, DynamicCache
-from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+from transformers.modeling_layers import GenericForSequenceClassification, GenericForTokenClassification
+from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast, MaskedLMOutput
+from transformers.modeling_utils import slice_logits_to_keep
+from transformers.models.auto import modeling_auto
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, can_return_tuple
 from transformers.utils.generic import is_flash_attention_requested, merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
-from .base import ScratchPreTrainedModel
 from .configuration_scratch_gpt import ScratchGPTConfig
-from .generation import ScratchGenerationMixin
-from .inputs import (
-    check_inputs,
+from .scratch_base import ScratchGenerationMixin, ScratchPreTrainedModel
+from .scratch_layers import (
+    FeedForward,
+    MultiHeadAttention,
+    ResidualLayer,
+    apply_dropout,
     check_kwargs,
+    check_mask_length,
     make_flash_kwargs,
     make_mask,
+    make_position_embedding,
     make_position_ids,
-    shift_left,
-    slice_logits_to_keep,
+    rename_cache,
 )
-from .layers import FeedForward, MultiHeadAttention, ResidualLayer, make_position_embedding, rename_cache
-from .loss import ScratchKwargs
-from .on_cpu import apply_dropout
+from .scratch_loss import ScratchKwargs, shift_left
 
 
 class ScratchGPTLayer(ResidualLayer):
@@ -68,6 +73,9 @@ class ScratchGPTPreTrainedModel(ScratchPreTrainedModel):
         "AutoConfig": "configuration_scratch_gpt.ScratchGPTConfig",
         "AutoModel": "modeling_scratch_gpt.ScratchGPTModel",
         "AutoModelForCausalLM": "modeling_scratch_gpt.ScratchGPTForCausalLM",
+        "AutoModelForMaskedLM": "modeling_scratch_gpt.ScratchGPTForMaskedLM",
+        "AutoModelForSequenceClassification": "modeling_scratch_gpt.ScratchGPTForSequenceClassification",
+        "AutoModelForTokenClassification": "modeling_scratch_gpt.ScratchGPTForTokenClassification",
     }
     _no_split_modules = ["ScratchGPTLayer"]
     _can_record_outputs = {"hidden_states": ScratchGPTLayer, "attentions": MultiHeadAttention}
@@ -123,17 +131,21 @@ class ScratchGPTModel(ScratchGPTPreTrainedModel):
             `last_hidden_state` (batch, length, hidden_size) and the cache.
 
         Raises:
-            ValueError: an id is outside the vocabulary, there are more tokens than positions, or both or neither of
-                `input_ids` and `inputs_embeds` are given.
+            ValueError: both or neither of `input_ids` and `inputs_embeds` are given, or a 2-d mask has another length.
         """
         check_kwargs(cache, kwargs)
-        check_inputs(self.config, input_ids, inputs_embeds, self.embed_tokens)
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError("You must specify exactly one of input_ids or inputs_embeds")
+        if isinstance(self.embed_tokens, nn.Identity):  # a server has split the layers; positions would be added again
+            raise ValueError("A stage of a pipeline without the token embedding is not supported.")
         if inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)
-        positions = make_position_ids(self.config, inputs_embeds, attention_mask, position_ids, cache)
+        check_mask_length(attention_mask, inputs_embeds, cache if isinstance(cache, Cache) else None)
+        positions = position_ids
+        if positions is None:
+            positions = make_position_ids(inputs_embeds, attention_mask, cache)
         mask = make_mask(self, inputs_embeds, attention_mask, self.config.is_causal, position_ids, cache)
         if is_flash_attention_requested(self.config) and "cu_seq_lens_q" not in kwargs:
-            # transformers finds packed texts in one row alone
             kwargs.update(make_flash_kwargs(position_ids, attention_mask, cache, inputs_embeds.shape[0]))
         if use_cache and cache is None:
             cache = DynamicCache(config=self.config)
@@ -162,14 +174,10 @@ class ScratchGPTForCausalLM(ScratchGPTPreTrainedModel, ScratchGenerationMixin):
     def __init__(self, config: ScratchGPTConfig):
         super().__init__(config)
         if not config.is_causal:
-            self.loss_type = "ForMaskedLM"  # the class name implies one that shifts; Trainer counts labels by it
+            raise ValueError("`is_causal=False` makes an encoder: use ScratchGPTForMaskedLM.")
         self.model = ScratchGPTModel(config)
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=config.lm_head_bias)
         self.post_init()
-
-    def _get_name(self) -> str:
-        # Trainer's label smoothing shifts the labels by this name, see the end of this file
-        return super()._get_name() if self.config.is_causal else "ScratchGPTForMaskedLM"
 
     @can_return_tuple
     @rename_cache
@@ -189,8 +197,7 @@ class ScratchGPTForCausalLM(ScratchGPTPreTrainedModel, ScratchGenerationMixin):
         """Predict the next token at each position. The other arguments are those of `ScratchGPTModel`.
 
         Args:
-            labels: (batch, length), int64, usually `input_ids` itself: they are shifted here, unless the model is an
-                encoder (`is_causal=False`). -100 is ignored.
+            labels: (batch, length), int64, usually `input_ids` itself: they are shifted here. -100 is ignored.
             logits_to_keep: number of last positions to compute logits for (0: all), or their indices.
             skip_logits: with labels, compute the loss block by block and return no logits, in less memory and time.
                 Default: the configuration's in training mode, else False.
@@ -217,9 +224,7 @@ class ScratchGPTForCausalLM(ScratchGPTPreTrainedModel, ScratchGenerationMixin):
         if labels is None or not skip_logits:
             logits = self.lm_head(slice_logits_to_keep(hidden_states, logits_to_keep))
         if labels is not None:
-            if shift_labels is None and not kwargs.get("is_causal", self.config.is_causal):
-                shift_labels = labels  # an encoder predicts masked tokens, each at its own position
-            elif shift_labels is None:
+            if shift_labels is None:
                 # Trainer's `num_items_in_batch` counts what padding predicts too
                 mask = attention_mask if kwargs.get("num_items_in_batch") is None else None
                 shift_labels = shift_left(labels, mask, kwargs.get("ignore_index", -100))
@@ -233,8 +238,91 @@ class ScratchGPTForCausalLM(ScratchGPTPreTrainedModel, ScratchGenerationMixin):
         )
 
 
-# Trainer's label smoothing shifts the labels only for classes in this table, and the text-generation pipeline warns of
-# all others. `AutoModelForCausalLM.register` does not write to it.
-MODEL_FOR_CAUSAL_LM_MAPPING_NAMES["scratch_gpt"] = "ScratchGPTForCausalLM"
+class ScratchGPTForMaskedLM(ScratchGPTPreTrainedModel):
+    """The encoder, `is_causal=False`, with a head that fills in masked tokens."""
 
-__all__ = ["ScratchGPTForCausalLM", "ScratchGPTModel", "ScratchGPTPreTrainedModel"]
+    _tied_weights_keys = ScratchGPTForCausalLM._tied_weights_keys
+    _tp_plan = ScratchGPTForCausalLM._tp_plan
+    _fsdp_plan = ScratchGPTForCausalLM._fsdp_plan
+
+    def __init__(self, config: ScratchGPTConfig):
+        super().__init__(config)
+        if config.is_causal:
+            raise ValueError("An encoder needs `is_causal=False`; a model that writes is ScratchGPTForCausalLM.")
+        self.model = ScratchGPTModel(config)
+        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=config.lm_head_bias)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        skip_logits: bool | None = None,
+        **kwargs: Unpack[ScratchKwargs],
+    ) -> MaskedLMOutput:
+        """Predict the token at each masked position. The other arguments are those of `ScratchGPTForCausalLM`.
+
+        Args:
+            labels: (batch, length), int64, the token at each masked position, and -100 elsewhere.
+        """
+        skip_logits, loss_kwargs = self.take_loss_kwargs(skip_logits, kwargs)
+        outputs = self.model(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            position_ids=position_ids,
+            inputs_embeds=inputs_embeds,
+            **kwargs,
+        )
+        hidden_states, logits, loss = outputs.last_hidden_state, None, None
+        if labels is None or not skip_logits:
+            logits = self.lm_head(hidden_states)
+        if labels is not None:
+            loss = self.compute_loss(hidden_states, logits, labels, labels, loss_kwargs, **kwargs)
+        return MaskedLMOutput(
+            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
+        )
+
+
+class ScratchGPTForSequenceClassification(GenericForSequenceClassification, ScratchGPTPreTrainedModel):
+    """ScratchGPT with a head that classifies a text by its last token's state."""
+
+    def __init__(self, config: ScratchGPTConfig):
+        # past the generic one, which asks AutoModel for the base: code in a saved folder is not registered there
+        super(GenericForSequenceClassification, self).__init__(config)
+        self.num_labels: Any = config.num_labels
+        self.model = ScratchGPTModel(config)
+        self.score = nn.Linear(config.hidden_size, self.num_labels, bias=False)
+        self.post_init()
+
+
+class ScratchGPTForTokenClassification(GenericForTokenClassification, ScratchGPTPreTrainedModel):
+    """ScratchGPT with a head that classifies each token."""
+
+    def __init__(self, config: ScratchGPTConfig):
+        super(GenericForTokenClassification, self).__init__(config)  # as above
+        self.num_labels: Any = config.num_labels
+        self.model = ScratchGPTModel(config)
+        self.dropout = nn.Dropout(config.hidden_dropout)
+        self.score = nn.Linear(config.hidden_size, self.num_labels)
+        self.post_init()
+
+
+# Pipelines warn of classes that are not in these tables, and Trainer's label smoothing shifts the labels only for
+# classes in the first. `AutoModelForCausalLM.register` and its kin do not write to them.
+modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES["scratch_gpt"] = "ScratchGPTForCausalLM"
+modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES["scratch_gpt"] = "ScratchGPTForMaskedLM"
+modeling_auto.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES["scratch_gpt"] = "ScratchGPTForSequenceClassification"
+modeling_auto.MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES["scratch_gpt"] = "ScratchGPTForTokenClassification"
+
+__all__ = [
+    "ScratchGPTForCausalLM",
+    "ScratchGPTForMaskedLM",
+    "ScratchGPTForSequenceClassification",
+    "ScratchGPTForTokenClassification",
+    "ScratchGPTModel",
+    "ScratchGPTPreTrainedModel",
+]

@@ -19,18 +19,28 @@ from transformers.modeling_outputs import (
     Seq2SeqLMOutput,
     Seq2SeqModelOutput,
 )
+from transformers.modeling_utils import slice_logits_to_keep
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, can_return_tuple
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
-from .base import ScratchPreTrainedModel
 from .configuration_scratch_transformer import ScratchTransformerConfig
-from .generation import ScratchGenerationMixin
-from .inputs import check_inputs, check_kwargs, make_mask, make_position_ids, shift_right, slice_logits_to_keep
-from .layers import FeedForward, MultiHeadAttention, ResidualLayer, make_position_embedding, rename_cache
-from .loss import ScratchKwargs
-from .on_cpu import apply_dropout
+from .scratch_base import ScratchGenerationMixin, ScratchPreTrainedModel
+from .scratch_layers import (
+    FeedForward,
+    MultiHeadAttention,
+    ResidualLayer,
+    ScaledEmbedding,
+    apply_dropout,
+    check_kwargs,
+    check_mask_length,
+    make_mask,
+    make_position_embedding,
+    make_position_ids,
+    rename_cache,
+)
+from .scratch_loss import ScratchKwargs
 
 
 class ScratchTransformerEncoderLayer(ResidualLayer):
@@ -112,9 +122,18 @@ class ScratchTransformerPreTrainedModel(ScratchPreTrainedModel):
     }
     _no_split_modules = ["ScratchTransformerEncoderLayer", "ScratchTransformerDecoderLayer"]
 
+    def __init__(self, config: ScratchTransformerConfig, *args, **kwargs):
+        if config.share_encoder_decoder_embeddings:
+            config.decoder_vocab_size = config.vocab_size  # users assign `config.vocab_size = len(tokenizer)`
+        super().__init__(config, *args, **kwargs)
+
     def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
-        """Labels (batch, length), shifted right: see `shift_right`."""
-        return shift_right(self.config, labels)
+        """`decoder_start_token_id` and all labels (batch, length) but the last; -100 becomes `pad_token_id`."""
+        start, pad = self.config.decoder_start_token_id, self.config.pad_token_id
+        if start is None or pad is None:
+            raise ValueError("Set `decoder_start_token_id` and `pad_token_id` in the model's config.")
+        shifted = torch.cat([labels.new_full((len(labels), 1), start), labels[:, :-1]], dim=1)
+        return shifted.masked_fill(shifted == -100, pad)
 
     def resize_token_embeddings(self, *args, **kwargs) -> nn.Embedding:
         """Resize the source embedding, and a target embedding and head that share it. Arguments as in transformers."""
@@ -137,8 +156,8 @@ class ScratchTransformerStack(ScratchTransformerPreTrainedModel):
 
     def __init__(self, config: ScratchTransformerConfig, vocab_size: int, layers: Sequence[nn.Module]):
         super().__init__(config)
-        self.embed_scale = math.sqrt(config.d_model) if config.scale_embedding else 1.0
-        self.embed_tokens = nn.Embedding(vocab_size, config.d_model, config.pad_token_id)
+        embed_scale = math.sqrt(config.d_model) if config.scale_embedding else 1.0
+        self.embed_tokens = ScaledEmbedding(vocab_size, config.d_model, config.pad_token_id, embed_scale)
         self.embed_positions = make_position_embedding(
             config.position_embedding_type, config.max_position_embeddings, config.d_model
         )
@@ -156,13 +175,15 @@ class ScratchTransformerStack(ScratchTransformerPreTrainedModel):
         position_ids: torch.Tensor | None,
         cache: Cache | None = None,
     ) -> torch.Tensor:
-        """Tokens times sqrt(d_model) plus positions (sections 3.4 and 3.5): (batch, length) -> (..., d_model)."""
-        check_inputs(self.config, input_ids, inputs_embeds, self.embed_tokens)
+        """Tokens plus positions (sections 3.4 and 3.5): (batch, length) -> (batch, length, d_model)."""
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError("You must specify exactly one of input_ids or inputs_embeds")
         if inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)
-        position_ids = make_position_ids(self.config, inputs_embeds, attention_mask, position_ids, cache)
-        hidden_states = inputs_embeds * self.embed_scale + self.embed_positions(position_ids)
-        return apply_dropout(hidden_states, self.config.dropout, self.training)
+        check_mask_length(attention_mask, inputs_embeds, cache)
+        if position_ids is None:
+            position_ids = make_position_ids(inputs_embeds, attention_mask, cache)
+        return apply_dropout(inputs_embeds + self.embed_positions(position_ids), self.config.dropout, self.training)
 
 
 class ScratchTransformerEncoder(ScratchTransformerStack):
@@ -310,8 +331,7 @@ class ScratchTransformerModel(ScratchTransformerPreTrainedModel):
             `last_hidden_state` (batch, target length, d_model), `encoder_last_hidden_state`, and the cache.
 
         Raises:
-            ValueError: an id is outside the vocabulary, there are more tokens than positions, or both or neither of
-                ids and embeddings are given.
+            ValueError: both or neither of ids and embeddings are given, or a 2-d mask has another length.
         """
         if encoder_outputs is None:
             encoder_outputs = self.encoder(

@@ -20,7 +20,7 @@ from tqdm.auto import tqdm
 from transformers import EarlyStoppingCallback, TrainerCallback, TrainerState, TrainingArguments
 
 from ..flops import find_peak
-from ..models.base import ScratchPreTrainedModel
+from ..models.scratch_base import ScratchPreTrainedModel
 from .runs import how_to_go_on
 
 logger = logging.getLogger(__name__)

@@ -29,10 +29,10 @@ from ..data.streaming import RowStream, StreamCollator
 from ..errors import USERS_ERRORS, UserError, describe
 from ..flops import count_flops
 from ..folders import public_name, require_output_dir
-from ..models.base import ScratchPreTrainedModel
-from ..models.loss import Teacher
 from ..models.modeling_scratch_gpt import ScratchGPTForCausalLM
 from ..models.modeling_scratch_transformer import ScratchTransformerForConditionalGeneration
+from ..models.scratch_base import ScratchPreTrainedModel
+from ..models.scratch_loss import Teacher
 from .callbacks import TokenCount, TrainingTime
 from .fsdp import fsdp_plugin, gather_weights, prepare_fsdp, start_sharding
 from .moving_average import MovingAverage

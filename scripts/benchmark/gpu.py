@@ -37,7 +37,7 @@ from peers import OURS, Size, list_builders, make_step
 from turns import compare, take_turns
 
 from hf_scratch.flops import count_flops, find_peak
-from hf_scratch.models.loss import linear_cross_entropy
+from hf_scratch.models.scratch_loss import linear_cross_entropy
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 

@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from sample_stories import sample_stories
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
+from transformers import AutoConfig
 from translation_card import SENTENCES
 
 import hf_scratch  # registers the models
 from hf_scratch.data.splits import load_splits
 from hf_scratch.errors import command, preparation
-from hf_scratch.loading import load_tokenizer
+from hf_scratch.loading import auto_class_of, load_tokenizer
 from hf_scratch.reporting.drawings import draw_last_layer
 from hf_scratch.reporting.plots import plot_learning_curve, plot_runs
 from hf_scratch.reporting.records import Record, join_records, read_record, read_records, write_record
@@ -98,9 +98,8 @@ def main():
     last = args.run[-1]
     config = AutoConfig.from_pretrained(last)
     record = store_record(args.run, args.folder / "records", args.name)
-    auto_class = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
     if not args.record_only:
-        store_model(auto_class, last, args.folder, args.dtype)
+        store_model(auto_class_of(config), last, args.folder, args.dtype)
         plot_learning_curve(record["log"], str(args.folder))
         if config.is_encoder_decoder:
             draw_last_layer(args.folder, SENTENCES[config.source_lang][0])

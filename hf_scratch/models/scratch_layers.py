@@ -1,10 +1,11 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""The blocks of "Attention Is All You Need" (Vaswani et al. 2017) that both models are built from.
+"""The blocks of "Attention Is All You Need" (Vaswani et al. 2017) that both models are built from, and their masks.
 
 Shapes are written as (batch, length, width); `heads * head_dim` need not equal the width.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import nn
@@ -12,14 +13,38 @@ from transformers.activations import ACT2FN
 from transformers.cache_utils import Cache, EncoderDecoderCache
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import (
+    create_bidirectional_mask,
+    create_causal_mask,
+    packed_sequence_mask_function,
+)
 from transformers.modeling_layers import GradientCheckpointingLayer
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, PreTrainedModel
+from transformers.utils import TransformersKwargs
 from transformers.utils.deprecation import deprecate_kwarg
+from transformers.utils.import_utils import is_torchdynamo_compiling, is_tracing
+from transformers.utils.versions import require_version
 
-from .on_cpu import ON_CPU, apply_dropout
+require_version("transformers>=5.24")  # a saved folder brings this file along, but not the package's requirements
+
+# Faster ways to compute the same on a CPU, which `hf_scratch.cpu` fills in. Saved folders do without.
+#   "dropout": dropout in training, in place of torch's;
+#   "attention": the attention function "sdpa" in training, in place of transformers';
+#   "decoding_loop": (model, options of `generate()`) to a `custom_generate` callable, or None for transformers' loop
+ON_CPU: dict[str, Callable[..., Any]] = {}
 
 # callers that know the name of transformers 5.23 and older get a FutureWarning, as from transformers' own models
 rename_cache = deprecate_kwarg("past_key_values", "5.40.0", new_name="cache", raise_if_both_names=True)
+
+
+def apply_dropout(hidden_states: torch.Tensor, p: float, training: bool) -> torch.Tensor:
+    """Zero each element with probability `p` in training, and scale the others by 1 / (1 - p) (section 5.4)."""
+    if not training or p == 0.0:
+        return hidden_states
+    dropout = nn.functional.dropout
+    if hidden_states.device.type == "cpu":
+        dropout = ON_CPU.get("dropout", dropout)
+    return dropout(hidden_states, p)
 
 
 def eager_attention_forward(
@@ -220,6 +245,18 @@ class ResidualLayer(GradientCheckpointingLayer):
         return x if self.norm_first else norm(x)
 
 
+class ScaledEmbedding(nn.Embedding):
+    """Token embeddings times a factor, sqrt(d_model) in the paper (section 3.4). The weight is not scaled."""
+
+    def __init__(self, num_embeddings: int, embedding_dim: int, padding_idx: int | None, embed_scale: float):
+        super().__init__(num_embeddings, embedding_dim, padding_idx)
+        self.embed_scale = embed_scale
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """(batch, length) -> (batch, length, width)."""
+        return super().forward(input) * self.embed_scale
+
+
 class SinusoidalPositionalEmbedding(nn.Module):
     """PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i+1) = cos(...), section 3.5. Nothing is learned.
 
@@ -268,3 +305,140 @@ def make_position_embedding(
     if position_embedding_type == "learned":
         return nn.Embedding(num_positions, width)
     return SinusoidalPositionalEmbedding(num_positions, width)
+
+
+def check_kwargs(cache: Any, kwargs: Any, ignored: tuple[str, ...] = ("token_type_ids",)) -> None:
+    """Refuse what no layer would read. A flag or a number of a later transformers passes, and is ignored.
+
+    Args:
+        cache: that of the call. The cache of continuous batching is no `Cache`: it reads tensors of its own.
+        kwargs: the `**kwargs` of a `forward`, from which `ignored` is removed.
+        ignored: names of tensors that callers pass and the model has no use for, such as a tokenizer's token types.
+
+    Raises:
+        TypeError: a tensor or a cache under a name that neither `forward` nor `TransformersKwargs` has.
+    """
+    for name in ignored:
+        kwargs.pop(name, None)
+    known = {*TransformersKwargs.__annotations__, "attention_kwargs"}  # the latter for a user's attention function
+    for name, value in kwargs.items() if cache is None or isinstance(cache, Cache) else ():
+        parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else [value]
+        if name not in known and any(isinstance(part, torch.Tensor | Cache | tuple) for part in parts):
+            raise TypeError(
+                f"forward() got an unexpected keyword argument {name!r}: it holds a tensor or a cache that this "
+                "model would not read. Pass what your own attention function reads as `attention_kwargs={...}`."
+            )
+
+
+def check_mask_length(attention_mask: Any, states: torch.Tensor, cache: Cache | None = None) -> None:
+    """Raise ValueError unless a 2-d mask has a column for each token: transformers fills it up or cuts it silently.
+
+    Args:
+        attention_mask: a mask of any form, or None.
+        states: (batch, length, width), the keys' tokens without those of the cache.
+        cache: that of the call. A static cache is longer than its tokens, and is not checked.
+    """
+    if not is_2d(attention_mask) or is_torchdynamo_compiling() or getattr(cache, "is_compileable", False):
+        return
+    length = states.shape[1] + (cache.get_seq_length() if cache is not None else 0)
+    if attention_mask.shape[1] != length:
+        raise ValueError(f"The attention mask has {attention_mask.shape[1]} columns, but there are {length} tokens.")
+
+
+def is_2d(attention_mask: Any) -> bool:
+    """Whether a mask is (batch, length), 0 on padding; not 4-d, flex attention's `BlockMask` or None."""
+    return isinstance(attention_mask, torch.Tensor) and attention_mask.ndim == 2
+
+
+def make_position_ids(inputs_embeds: torch.Tensor, attention_mask: Any, cache: Cache | None = None) -> torch.Tensor:
+    """Positions (batch or 1, length): 0, 1, ... continued from the end of the cache.
+
+    With a 2-d mask, padding is not counted, as in `generate()`: a row has the same positions on whichever side it is
+    padded.
+    """
+    past_length = cache.get_seq_length() if isinstance(cache, Cache) else 0
+    columns = torch.arange(inputs_embeds.shape[1], device=inputs_embeds.device) + past_length
+    if not is_2d(attention_mask):
+        return columns.unsqueeze(0)
+    counted = (attention_mask.to(columns.device) != 0).cumsum(-1) - 1
+    return counted.clamp(min=0)[:, columns]
+
+
+def make_mask(
+    model: PreTrainedModel,
+    hidden_states: torch.Tensor,
+    attention_mask: Any,
+    is_causal: bool,
+    position_ids: torch.Tensor | None = None,
+    cache: Cache | None = None,
+    encoder_hidden_states: torch.Tensor | None = None,
+) -> Any:
+    """transformers' mask, in the form that the model's attention function reads; None where it needs none.
+
+    torch's fastest kernels take no mask, so transformers makes none from an `attention_mask` that hides nothing. To
+    look for that waits for an accelerator: in training there, a mask is always made from one.
+
+    Args:
+        model: its config names the attention function.
+        hidden_states: (batch, query length, width).
+        attention_mask: (batch, key length), 0 on padding; or a 4-d mask, which is used unchanged.
+        is_causal: whether later positions are hidden.
+        position_ids: (batch or 1, length), those of the caller. Texts that they pack do not see each other.
+        cache: that of the call.
+        encoder_hidden_states: (batch, key length, width), for cross-attention.
+    """
+    texts = find_texts(position_ids, attention_mask, cache, hidden_states.shape[0])
+    if texts is not None and model.config._attn_implementation in ("sdpa", "eager"):
+        mask = texts[:, None, :, None] == texts[:, None, None]
+        return mask.tril() if is_causal else mask
+    packed = None if texts is None else packed_sequence_mask_function(texts)
+    may_skip = attention_mask is None or hidden_states.device.type == "cpu" or not model.training
+    if is_causal:
+        return create_causal_mask(
+            model.config,
+            hidden_states,
+            attention_mask,
+            cache=getattr(cache, "self_attention_cache", cache),
+            and_mask_function=packed,
+            allow_is_causal_skip=may_skip,
+        )
+    if encoder_hidden_states is not None:
+        check_mask_length(attention_mask, encoder_hidden_states)
+    return create_bidirectional_mask(
+        model.config,
+        hidden_states,
+        attention_mask,
+        encoder_hidden_states=encoder_hidden_states,
+        and_mask_function=packed,
+        allow_is_bidirectional_skip=may_skip,
+    )
+
+
+def find_texts(position_ids: torch.Tensor | None, attention_mask: Any, cache: Any, rows: int) -> torch.Tensor | None:
+    """The number of the packed text of each token, (rows, length): a text begins where positions do not go on.
+
+    None: with a mask or a cache, texts are not told apart; or each row is one text. That is looked for on a CPU only:
+    on an accelerator it would wait for the device.
+    """
+    if position_ids is None or attention_mask is not None or cache is not None:
+        return None
+    position_ids = position_ids.expand(rows, -1)
+    texts = (position_ids.diff(prepend=position_ids[:, :1] - 1) != 1).cumsum(-1)
+    may_look = texts.device.type == "cpu" and not is_tracing(texts)
+    return None if may_look and not texts[:, -1].any() else texts
+
+
+def make_flash_kwargs(
+    position_ids: torch.Tensor | None, attention_mask: Any, cache: Any, rows: int
+) -> TransformersKwargs:
+    """Where packed texts begin, as flash attention reads it: all rows, end to end. Arguments as in `find_texts`.
+
+    transformers finds packed texts in one row alone.
+    """
+    texts = find_texts(position_ids, attention_mask, cache, rows)
+    if texts is None:
+        return {}
+    starts = nn.functional.pad(texts.diff(), (1, 0), value=1).flatten().nonzero().flatten()
+    bounds: Any = nn.functional.pad(starts, (0, 1), value=texts.numel()).int()
+    longest = texts.shape[1]
+    return {"cu_seq_lens_q": bounds, "cu_seq_lens_k": bounds, "max_length_q": longest, "max_length_k": longest}

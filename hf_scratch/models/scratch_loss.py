@@ -1,21 +1,20 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 """The cross-entropy of a linear head without all of its logits, which are a training step's largest tensor."""
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
-from torch.nn.modules import module as torch_module
 from transformers.utils import TransformersKwargs
-from transformers.utils.import_utils import is_torchdynamo_compiling
+from transformers.utils.import_utils import is_tracing
 
-from .inputs import compile_once, is_in_torch_func, is_transformed
+from .scratch_layers import is_2d
 
 
 class ScratchKwargs(TransformersKwargs, total=False):
-    """Keyword arguments of both heads' `forward` for the loss, besides those of every transformers model.
+    """Keyword arguments of the language models' `forward` for the loss, besides those of every transformers model.
 
     Not named parameters: Trainer treats any parameter containing "label" as a label column. `r_drop_alpha` is here
     because it belongs to the same function.
@@ -63,8 +62,8 @@ def linear_cross_entropy(
 
     Args:
         hidden_states: (batch, length, width).
-        lm_head: width to vocabulary. Unless it is an unmodified `nn.Linear` with dense weights, or one that FSDP2
-            shards, its logits are computed after all (a quantised head, for example, or one with an adapter).
+        lm_head: width to vocabulary. Unless it is an `nn.Linear` with a dense weight and without hooks, its logits are
+            computed after all (a quantised or sharded head, for example, or one with an adapter).
         labels: (batch, length), int64; -100 is ignored. They are not shifted here.
         label_smoothing: share of each label's probability that is spread over the whole vocabulary (section 5.4).
         num_items_in_batch: the loss is the sum over tokens divided by this. Default: the number of labels.
@@ -80,8 +79,7 @@ def linear_cross_entropy(
         A scalar in float32.
 
     Raises:
-        ValueError: `r_drop_alpha` with an odd number of rows; `label_smoothing` or `distillation_alpha` below 0 or
-            above 1; or a teacher of another shape or vocabulary.
+        ValueError: `label_smoothing` or `distillation_alpha` below 0 or above 1; or a teacher of another shape.
     """
     for name, share in (("label_smoothing", label_smoothing), ("distillation_alpha", distillation_alpha)):
         if not 0 <= share <= 1:
@@ -90,65 +88,65 @@ def linear_cross_entropy(
     if shapes := [tuple(each.shape[:-1]) for each, _ in teachers if each.shape[:-1] != labels.shape]:
         raise ValueError(f"A teacher predicts tokens of shape {shapes[0]}, but the labels are {tuple(labels.shape)}.")
     labels, states = labels.to(hidden_states.device).long(), [hidden_states, *(each for each, _ in teachers)]
-    if r_drop_alpha:
-        if len(labels) % 2:
-            raise ValueError(f"`r_drop_alpha` needs each row twice, but the batch has {len(labels)} rows.")
-        # place a token's two predictions side by side
+    if r_drop_alpha:  # place a token's two predictions side by side
         labels, *states = (tensor.unflatten(0, (2, -1)).movedim(0, 2) for tensor in (labels, *states))
     labels, states = labels.flatten(), [tensor.flatten(0, -2) for tensor in states]
     kept = labels != -100
     num_items = kept.sum() if num_items_in_batch is None else num_items_in_batch
-    if labels.device.type == "cpu" and not is_transformed(labels):  # an accelerator would have to synchronise
+    if labels.device.type == "cpu" and not is_tracing(labels):  # an accelerator would have to synchronise
         labels, *states = (tensor[kept] for tensor in (labels, *states))
     hidden_states, *taught = states
-    teachers = [Teacher(each, head) for each, (_, head) in zip(taught, teachers, strict=True)]
-    head: Any = lm_head
+    heads = [head for _, head in teachers]
+    teach = functools.partial(_mean_prediction, taught, heads) if teachers else None
+    options = (labels, label_smoothing, num_items, r_drop_alpha, teach, distillation_alpha)
     pointwise: Callable = _losses_and_gradient
-    if type(head).__name__ == "OptimizedModule":  # accelerate compiles each module: the head's work is the loss
+    head: Any = lm_head
+    if type(head).__name__ == "OptimizedModule":  # accelerate compiles each module: the head's work is done here
         pointwise = head.dynamo_ctx(pointwise)
-        (lm_head,) = head.children()
-    elif lm_head._compiled_call_impl is not None:
-        pointwise = compile_once(pointwise)
-    arguments = (labels, label_smoothing, num_items, r_drop_alpha, teachers, distillation_alpha, pointwise)
-    linear: Any = lm_head
-    if _is_sharded(lm_head) and not is_torchdynamo_compiling():
-        # FSDP2 gathers the weights before a call of the module, and shards their gradients after its backward pass
-        linear.forward = partial(_compute, partial(nn.Linear.forward, linear), linear, *arguments)
-        # accelerate compiles the module in place, and torch cannot trace the loss in it
-        compiled, linear._compiled_call_impl = linear._compiled_call_impl, None
-        try:
-            return lm_head(hidden_states)
-        finally:
-            del linear.forward
-            linear._compiled_call_impl = compiled
-    is_known = type(lm_head) is nn.Linear and runs_own_code(lm_head)
-    return _compute(lm_head, linear if is_known else None, *arguments, hidden_states)
+        (head,) = head.children()
+    if is_dense_linear(head):
+        with_gradient = torch.is_grad_enabled()
+        return _LinearCrossEntropy.apply(hidden_states, head.weight, head.bias, with_gradient, *options, pointwise)
+    return _cross_entropy(head(hidden_states).float(), *options)
 
 
-def _compute(
-    make_logits: Callable[[torch.Tensor], torch.Tensor],
-    linear: nn.Linear | None,
+def is_dense_linear(module: nn.Module) -> bool:
+    """Whether the module is an `nn.Linear` whose call multiplies by a dense weight, and does nothing else."""
+    return (
+        type(module) is nn.Linear
+        and type(module.weight) is nn.Parameter
+        and module.weight.layout == torch.strided
+        and module.weight.is_floating_point()
+        and not has_hooks(module)
+        and "forward" not in vars(module)
+        and len(module.weight) == module.out_features  # ZeRO-3 leaves an empty weight between uses
+    )
+
+
+def has_hooks(module: nn.Module) -> bool:
+    """Whether the module has hooks, other than those that transformers leaves on a model that recorded outputs or
+    checkpointed gradients, which are idle.
+    """
+    hooks = [hook for hook in module._forward_hooks.values() if getattr(hook, "__module__", None) not in IDLE_HOOKS]
+    return bool(hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks)
+
+
+IDLE_HOOKS = ("transformers.utils.output_capturing", "transformers.modeling_utils")
+
+
+def _cross_entropy(
+    logits: torch.Tensor,
     labels: torch.Tensor,
     label_smoothing: float,
     num_items: int | torch.Tensor,
     r_drop_alpha: float,
-    teachers: list[Teacher],
+    teach: Callable | None,
     distillation_alpha: float,
-    pointwise: Callable,
-    hidden_states: torch.Tensor,
 ) -> torch.Tensor:
-    """The loss without its logits if `linear`'s weights are dense, else with `make_logits(hidden_states)`."""
-    is_dense = linear is not None and are_dense([linear], hidden_states.device)
-    if is_dense and len(linear.weight) == linear.out_features and not is_in_torch_func():
-        with_gradient = torch.is_grad_enabled()
-        arguments = (labels, label_smoothing, num_items, r_drop_alpha, teachers, distillation_alpha, pointwise)
-        return _LinearCrossEntropy.apply(hidden_states, linear.weight, linear.bias, with_gradient, *arguments)
-    logits = make_logits(hidden_states).float()
+    """The loss from all logits (tokens, vocabulary)."""
     loss = nn.functional.cross_entropy(logits, labels, reduction="sum", label_smoothing=label_smoothing)
-    if teachers:
-        taught = nn.functional.cross_entropy(
-            logits, _predict(teachers, slice(None), logits.shape[-1]), reduction="none"
-        )
+    if teach is not None:
+        taught = nn.functional.cross_entropy(logits, teach(slice(None), logits.shape[-1]), reduction="none")
         taught = taught.masked_fill(labels == -100, 0.0).sum()
         loss = (1.0 - distillation_alpha) * loss + distillation_alpha * taught
     if r_drop_alpha:
@@ -159,16 +157,25 @@ def _compute(
 
 
 @torch.no_grad()
-def _predict(teachers: list[Teacher], rows: slice, vocab_size: int) -> torch.Tensor:
+def _mean_prediction(states: list[torch.Tensor], heads: list[nn.Module], rows: slice, vocab_size: int) -> torch.Tensor:
     """The mean of the teachers' probabilities, (rows, vocabulary), float32."""
-    total = torch.zeros((), device=teachers[0].hidden_states.device)
-    for states, head in teachers:
-        states = states[rows].to(getattr(head, "weight", states).dtype)
-        predicted = head(states).float().softmax(-1)
-        if predicted.shape[-1] != vocab_size:
-            raise ValueError(f"A teacher's vocabulary has {predicted.shape[-1]} tokens, and the model's {vocab_size}.")
-        total = predicted + total
-    return total / len(teachers)
+    total = torch.zeros((), device=states[0].device)
+    for each, head in zip(states, heads, strict=True):
+        total = head(each[rows].to(getattr(head, "weight", each).dtype)).float().softmax(-1) + total
+    if total.shape[-1] != vocab_size:
+        raise ValueError(f"A teacher's vocabulary has {total.shape[-1]} tokens, and the model's {vocab_size}.")
+    return total / len(states)
+
+
+def shift_left(labels: torch.Tensor, attention_mask: Any, ignore_index: int = -100) -> torch.Tensor:
+    """The label (batch, length) that each position predicts: the next one.
+
+    What would be predicted from padding is ignored: the first token of a row that is padded on the left.
+    """
+    shifted = nn.functional.pad(labels[:, 1:], (0, 1), value=ignore_index)
+    if is_2d(attention_mask):
+        shifted = shifted.masked_fill(attention_mask[:, -labels.shape[1] :].to(labels.device) == 0, ignore_index)
+    return shifted
 
 
 def rows_of_a_block(device: str, vocab_size: int) -> int:
@@ -225,8 +232,8 @@ def _losses_and_gradient(
 class _LinearCrossEntropy(torch.autograd.Function):
     """Computes a block of logits at a time, and its gradient right away, so that no more than a block is kept.
 
-    torch 2.13 has a function of this name. It avoids the logits only without label smoothing, and rounds the loss to
-    the inputs' dtype.
+    It has no second derivative: `create_graph=True` is an error. torch 2.13 has a function of this name, which avoids
+    the logits only without label smoothing, and rounds the loss to the inputs' dtype.
     """
 
     @staticmethod
@@ -240,7 +247,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         label_smoothing: float,
         num_items: int | torch.Tensor,
         r_drop_alpha: float,
-        teachers: list[Teacher],
+        teach: Callable | None,
         distillation_alpha: float,
         pointwise: Callable,
     ) -> torch.Tensor:
@@ -254,13 +261,13 @@ class _LinearCrossEntropy(torch.autograd.Function):
         weight_gradient = torch.zeros_like(weight, dtype=torch.float32) if needed[1] else None
         bias_gradient = None if bias is None or not needed[2] else torch.zeros_like(bias, dtype=torch.float32)
         loss = torch.zeros((), dtype=torch.float32, device=hidden_states.device)
-        label_weight = 1.0 - distillation_alpha if teachers else 1.0
+        label_weight = 1.0 - distillation_alpha if teach else 1.0
 
         rows = 2 * max(rows_of_a_block(device, vocab_size) // 2, 1)  # R-Drop's pairs stay together
         with torch.autocast(device, enabled=False):
             for begin in range(0, len(labels), rows):
                 part = slice(begin, begin + rows)
-                taught = _predict(teachers, part, vocab_size).mul_(distillation_alpha) if teachers else None
+                taught = teach(part, vocab_size).mul_(distillation_alpha) if teach else None
                 losses, gradient = pointwise(
                     nn.functional.linear(inputs[part], matrix, offset),
                     labels[part, None].masked_fill(~kept[part], 0),
@@ -289,94 +296,13 @@ class _LinearCrossEntropy(torch.autograd.Function):
         return loss * scale
 
     @staticmethod
-    def backward(ctx, gradient: torch.Tensor):  # ty: ignore[incompatible-method-override] (torch annotates `*grad_outputs`)
-        refuse_second_derivative(
-            "the loss without logits",
-            f"call the model without `skip_logits`, {' and '.join(f'`{name}`' for name in LOSS_KWARGS)}",
-        )
+    def backward(ctx, gradient: torch.Tensor):
+        if torch.is_grad_enabled():
+            raise RuntimeError("The loss without logits cannot be differentiated twice (`create_graph=True`).")
         scale, *saved = ctx.saved_tensors
         factor = gradient * scale
+        gradients = [None if tensor is None else tensor * factor for tensor in saved]
         return (
-            *(
-                None if tensor is None else (tensor * factor).to(dtype)
-                for tensor, dtype in zip(saved, ctx.dtypes, strict=True)
-            ),
+            *(g if g is None else g.to(dtype) for g, dtype in zip(gradients, ctx.dtypes, strict=True)),
             *[None] * 8,
         )
-
-
-def refuse_second_derivative(what: str, mend: str) -> None:
-    """Raise RuntimeError in a backward pass with `create_graph=True`, whose second derivative would be wrong."""
-    if torch.is_grad_enabled():
-        raise RuntimeError(f"{what} cannot be differentiated twice (`create_graph=True`): {mend}.")
-
-
-# transformers leaves hooks of these files on a model that recorded outputs or checkpointed gradients; they are idle
-IDLE_HOOKS = ("transformers.utils.output_capturing", "transformers.modeling_utils")
-
-
-def runs_own_code(module: nn.Module) -> bool:
-    """Whether calling the module runs its class's code and nothing else: no hook, and no method or weight replaced."""
-    hooks = (*module._forward_hooks.values(), *torch_module._global_forward_hooks.values())
-    others = (module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks,
-              torch_module._global_forward_pre_hooks, torch_module._global_backward_hooks,
-              torch_module._global_backward_pre_hooks)  # fmt: skip
-    return (
-        not any(others)
-        and all(getattr(hook, "__module__", None) in IDLE_HOOKS for hook in hooks)
-        and module._compiled_call_impl is None
-        and not _replaced_names(module)
-    )
-
-
-def _is_sharded(module: nn.Module) -> bool:
-    """Whether FSDP2 shards an `nn.Linear`, which has no other hooks than those that gather its weights."""
-    hooks = (*module._forward_pre_hooks.values(), *module._forward_hooks.values())
-    return (
-        [base.__name__ for base in type(module).__bases__] == ["FSDPModule", "Linear"]
-        and all((getattr(hook, "__module__", None) or "").startswith("torch.distributed.fsdp") for hook in hooks)
-        and not (module._backward_hooks or module._backward_pre_hooks)
-        and "forward" not in vars(module)
-    )
-
-
-def _replaced_names(module: nn.Module) -> list[str]:
-    """Methods and weights of the class in whose place the instance has something else."""
-    own, cls = vars(module), type(module)
-    return [
-        name
-        for name in own.keys() & _reserved(cls)
-        if getattr(own[name], "__func__", None) is not getattr(cls, name, own)
-    ]
-
-
-def _reserved(cls: type) -> frozenset[str]:
-    if cls not in _RESERVED:
-        methods = {name for name in dir(cls) if callable(getattr(cls, name, None))}
-        # tracing tools wrap `generate`
-        _RESERVED[cls] = frozenset(methods | {"weight", "bias", "_reorder_cache"}) - {"generate"}
-    return _RESERVED[cls]
-
-
-_RESERVED: dict[type, frozenset[str]] = {}
-_reserved(nn.Linear)  # the head's: torch.compile cannot trace how the set is made
-
-
-def are_dense(modules: Iterable[nn.Module], device: torch.device, dtype: torch.dtype | None = None) -> bool:
-    """Whether the modules' own weights are dense tensors, not shards, quantised or sparse.
-
-    Args:
-        modules: their children are not included.
-        device: the device that all weights must be on.
-        dtype: the dtype that all weights must have. Default: any floating-point dtype.
-    """
-    return all(
-        type(tensor) in (nn.Parameter, torch.Tensor)
-        and tensor.layout == torch.strided
-        and tensor.device == device
-        and tensor.is_floating_point()
-        and dtype in (None, tensor.dtype)
-        for module in modules
-        for tensor in (*module._parameters.values(), *module._buffers.values())
-        if tensor is not None
-    )
