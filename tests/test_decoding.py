@@ -61,7 +61,8 @@ def test_the_tokens_are_those_of_transformers(data):
     elif data.draw(st.booleans()):
         kwargs |= {"do_sample": True, "temperature": 1.5, "top_p": 0.9}
     else:
-        kwargs |= {"do_sample": False, "repetition_penalty": 1.3}
+        kwargs["do_sample"] = False
+    kwargs["repetition_penalty"] = data.draw(st.sampled_from([1.0, 1.3]))
     ours, transformers = generate_both(model, input_ids, attention_mask=mask, **kwargs)
     assert ours.equal(transformers)
 
@@ -76,6 +77,15 @@ def test_a_finished_row_is_dropped(steps):
     rows = [shape[0] for shape in steps]
     assert rows == sorted(rows, reverse=True)
     assert rows[0] > rows[-1]
+
+
+def test_a_penalty_holds_a_length_of_each_row(steps):
+    mask = torch.ones_like(PROMPTS)
+    mask[1, :2] = mask[3, :4] = 0
+    options = {"num_beams": 3, "repetition_penalty": 1.3, "max_new_tokens": 25, "eos_token_id": list(range(2, 12))}
+    ours, transformers = generate_both(make_gpt(), PROMPTS, attention_mask=mask, **options)
+    assert steps
+    assert ours.equal(transformers)
 
 
 class Multiples(StoppingCriteria):

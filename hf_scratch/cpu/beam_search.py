@@ -25,7 +25,8 @@ from transformers.generation import (
 
 from .decoder import IncrementalDecoder
 
-# processors that treat each beam alone and forbid few tokens; with any other, finished sentences stay in the batch
+# processors that treat each beam alone and forbid few tokens; with any other, finished sentences stay in the batch,
+# and with a repetition penalty that holds a length per row: `prompt_ignore_length`, where a mask hides padding
 BY_BEAM = {
     ExponentialDecayLengthPenalty,
     LogitNormalization,
@@ -110,7 +111,8 @@ def beam_search(
     pad, eos = generation_config._pad_token_tensor, generation_config._eos_token_tensor
     calls_criteria = not all(_is_usual(criterion, generation_config) for criterion in stopping_criteria)
     drops = not (generation_config.do_sample or returns_all or calls_criteria) and all(
-        type(processor) in BY_BEAM for processor in logits_processor
+        type(processor) in BY_BEAM and getattr(processor, "prompt_ignore_length", None) is None
+        for processor in logits_processor
     )
     # enough candidates that `num_beams` of them continue even if all better ones end
     num_candidates = max(2, 1 + (0 if eos is None else len(eos))) * num_beams
