@@ -130,5 +130,4 @@ PRIVATE_NAMES = [
 # Asked for, and not there: a user may add these, and `generate()` then calls or reads them.
 OPTIONAL = {
     "_reorder_cache": "models/loss.py: an own way to reorder a cache after a step of beam search",
-    "_is_user_defined": "cpu/generate.py: transformers marks a cache that the caller gave",
 }

@@ -6,7 +6,7 @@ import torch
 from conftest import FAMILIES, shake
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from transformers import Cache, DynamicCache, EncoderDecoderCache, LogitsProcessor, StoppingCriteria
+from transformers import Cache, DynamicCache, EncoderDecoderCache, GenerationConfig, LogitsProcessor, StoppingCriteria
 from transformers.generation import LogitsProcessorList, MaxLengthCriteria, StoppingCriteriaList
 
 from hf_scratch.cpu import beam_search
@@ -108,6 +108,17 @@ def model(family):
 @pytest.mark.parametrize("name", OPTIONS)
 def test_each_option_gives_the_outputs_of_transformers(name, mode, model):
     assert_equal(model, max_new_tokens=8, eos_token_id=[2, 30, 31], **mode, **OPTIONS[name], **EVERYTHING)
+
+
+def test_an_option_that_the_loop_does_not_know_is_left_to_transformers(model, steps):
+    assert_equal(model, max_new_tokens=8, use_mtp=True)
+    model.generate(PROMPTS, generation_config=GenerationConfig(max_new_tokens=8, mode_of_a_later_version=True))
+    model.generation_config.mode_of_a_later_version = "fast"
+    model.generate(PROMPTS, max_new_tokens=8)
+    assert not steps
+    model.generation_config.mode_of_a_later_version = False
+    model.generate(PROMPTS, max_new_tokens=8, labels=PROMPTS)  # which Seq2SeqTrainer passes along
+    assert steps
 
 
 @pytest.mark.parametrize("mode", MODES.values(), ids=MODES)

@@ -30,22 +30,36 @@ OUTPUTS = {  # (is it an encoder-decoder, has it beams): the class of the output
     (True, False): GenerateEncoderDecoderOutput,
     (True, True): GenerateBeamEncoderDecoderOutput,
 }
-# other modes, and what `generate()` does not hand to a `custom_generate`
-LEFT_TO_TRANSFORMERS = {
-    "assistant_model", "assistant_early_exit", "assistant_tokenizer", "cache_implementation", "constraints",
-    "custom_generate", "dola_layers", "force_words_ids", "num_beam_groups", "penalty_alpha",
-    "prompt_lookup_num_tokens", "stop_strings", "synced_gpus", "token_healing", "tokenizer",
+# The arguments of `generate()` and entries of a GenerationConfig that the loop obeys. Any other that is set leaves the
+# call to transformers: other modes and caches, what `generate()` does not hand to a `custom_generate`, and whatever a
+# later transformers adds.
+KNOWN = {
+    # lengths and search
+    "max_length", "max_new_tokens", "min_length", "min_new_tokens", "max_time", "do_sample", "num_beams",
+    "num_return_sequences", "length_penalty", "early_stopping", "slide_window", "stopping_criteria", "use_cache",
+    # processors of the scores
+    "logits_processor", "prefix_allowed_tokens_fn", "temperature", "top_k", "top_p", "min_p", "top_h", "typical_p",
+    "epsilon_cutoff", "eta_cutoff", "repetition_penalty", "encoder_repetition_penalty", "no_repeat_ngram_size",
+    "encoder_no_repeat_ngram_size", "bad_words_ids", "renormalize_logits", "forced_bos_token_id",
+    "forced_eos_token_id", "remove_invalid_values", "exponential_decay_length_penalty", "suppress_tokens",
+    "begin_suppress_tokens", "sequence_bias", "guidance_scale", "negative_prompt_ids",
+    "negative_prompt_attention_mask", "watermarking_config",
+    # inputs and outputs
+    "inputs", "input_ids", "attention_mask", "position_ids", "decoder_input_ids", "encoder_outputs", "labels",
+    "logits_to_keep", "pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id", "output_scores",
+    "output_logits", "return_dict_in_generate", "streamer",
+    # these change nothing here
+    "generation_config", "disable_compile", "transformers_version",
 }  # fmt: skip
-# what the loop reads of the prepared arguments of `forward`
-ARGUMENTS = {"attention_mask", "position_ids", "cache", "use_cache", "encoder_outputs", "logits_to_keep"}
+# the prepared arguments of `forward` that the loop reads, and the labels, which no loop does
+ARGUMENTS = {"attention_mask", "position_ids", "cache", "use_cache", "encoder_outputs", "logits_to_keep", "labels"}
 
 
 def choose_loop(model: ScratchGenerationMixin, options: dict[str, Any]) -> Callable | None:
     """The loop for a call of `generate()` with these arguments and entries of its configs; None: transformers'."""
-    streamer, num_beams = options.get("streamer"), options.get("num_beams", 1)
-    if any(options.get(name) for name in LEFT_TO_TRANSFORMERS) or (streamer is not None and num_beams > 1):
-        return None
-    if not can_decode(model):
+    given = {name for name, value in options.items() if not (value is None or value is False or name.startswith("_"))}
+    streamer = options.get("streamer")
+    if not given <= KNOWN or (streamer is not None and (options.get("num_beams") or 1) > 1) or not can_decode(model):
         return None
 
     def loop(
@@ -103,21 +117,16 @@ def _serves(
     config: GenerationConfig,
     model_kwargs: dict[str, Any],
 ) -> bool:
-    cache, known = model_kwargs.get("cache"), set(ARGUMENTS)
+    known = set(ARGUMENTS)
     if config.max_length <= model.config.max_position_embeddings + 1:
         known.add("window")  # this length never reaches the window's edge
-    records = config.output_attentions or config.output_hidden_states
     return (
         known.issuperset(model_kwargs)
         and isinstance(model_kwargs.get("logits_to_keep", 1), int)
         and input_ids.device.type == "cpu"
         and input_ids.numel() > 0
         and config.use_cache
-        and config.prefill_chunk_size is None
-        and not (config.return_dict_in_generate and records)
-        and not (config.is_assistant or config.low_memory)
-        and is_dynamic(cache)
-        and not getattr(cache, "_is_user_defined", False)
+        and is_dynamic(model_kwargs.get("cache"))
         and [type(each) for each in lists] == [LogitsProcessorList, StoppingCriteriaList]
         and longest_length(lists[1]) <= config.max_length
         and not (torch.is_grad_enabled() or torch.is_autocast_enabled("cpu") or is_torchdynamo_compiling())
