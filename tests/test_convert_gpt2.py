@@ -139,6 +139,13 @@ def test_every_field_travels():
         assert getattr(again, name) == getattr(gpt2.config, name), name
 
 
+def test_special_tokens_outside_the_vocabulary_are_left_out():
+    assert GPT2Config().eos_token_id > 60
+    gpt2 = make_gpt2(**SIZES["tiny"], bos_token_id=GPT2Config().bos_token_id, eos_token_id=[2, 60], pad_token_id=None)
+    config = from_gpt2(gpt2).config
+    assert (config.bos_token_id, config.eos_token_id, config.pad_token_id) == (None, [2], None)
+
+
 def test_the_dtype_stays():
     gpt2 = make_gpt2(**SIZES["tiny"]).to(torch.bfloat16)
     ours = from_gpt2(gpt2)

@@ -52,6 +52,7 @@ def from_gpt2(model: GPT2LMHeadModel | str | os.PathLike) -> ScratchGPTForCausal
     `scale_attn_weights` and `scale_attn_by_inverse_layer_idx` are folded into the query projections.
     `reorder_and_upcast_attn` only changes the rounding and is dropped. Without `position_ids`, GPT-2's `forward`
     counts the padding on the left of a row among its positions, and ScratchGPT's does not, as `generate()` of both.
+    The config's special token ids outside the vocabulary become None.
 
     Args:
         model: a GPT-2 with its head, or its folder or Hub id. It is not modified.
@@ -64,6 +65,12 @@ def from_gpt2(model: GPT2LMHeadModel | str | os.PathLike) -> ScratchGPTForCausal
     gpt2 = model.config
     require_fields(gpt2, {"add_cross_attention": (False, "a ScratchGPT has no cross-attention")})
     values = {ours: getattr(gpt2, theirs) for ours, theirs in CONFIG.items()}  # both take None for 4 * n_embd
+    vocabulary = range(gpt2.vocab_size)
+    for name in ("pad_token_id", "bos_token_id", "eos_token_id"):  # GPT2Config's defaults may be outside of it
+        if isinstance(ids := values[name], list):
+            values[name] = [token_id for token_id in ids if token_id in vocabulary] or None
+        elif ids not in vocabulary:
+            values[name] = None
     config = ScratchGPTConfig(**values, tie_word_embeddings=is_tied(model))
 
     weights, state = model.state_dict(), {}
