@@ -1,5 +1,6 @@
 import copy
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given, settings
@@ -150,6 +151,20 @@ def test_two_vocabularies_encode_and_decode_each_its_language(kind, tmp_path):
         assert (loaded.model_max_length, loaded.padding_side) == (40, "right")
         assert len(loaded(text_target=TARGET, max_length=3, truncation=True)["input_ids"][0]) == 3
     assert len(tokenizer) != target_size(tokenizer) or kind == "separate"
+
+
+def test_another_thread_encodes_sources_while_targets_are_encoded(monkeypatch):
+    tokenizer, switch, seen = make_words(), SourceTargetTokenizer._switch_to_target_mode, []
+    sources, targets = tokenizer(SOURCE)["input_ids"], tokenizer(text_target=TARGET)["input_ids"]
+
+    def switch_and_encode(self):
+        switch(self)
+        with ThreadPoolExecutor(1) as pool:
+            seen.append(pool.submit(tokenizer, SOURCE).result()["input_ids"])
+
+    monkeypatch.setattr(SourceTargetTokenizer, "_switch_to_target_mode", switch_and_encode)
+    assert tokenizer(text_target=TARGET)["input_ids"] == targets
+    assert seen == [sources]
 
 
 def test_a_word_vocabulary_has_the_words_of_a_minimum_frequency():

@@ -7,7 +7,6 @@ Its interface is Marian's: `tokenizer(texts)` encodes sources, `tokenizer(text_t
 
 import copy
 import os
-from typing import Any
 
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
@@ -44,7 +43,6 @@ class SourceTargetTokenizer(PreTrainedTokenizerFast):
         **kwargs,
     ):
         super().__init__(*args, **kwargs)
-        self.source_tokenizer: Any = self._tokenizer
         if target_tokenizer_object is not None:
             self.target_tokenizer = copy.deepcopy(target_tokenizer_object)
         elif target_tokenizer_file is not None:
@@ -60,18 +58,12 @@ class SourceTargetTokenizer(PreTrainedTokenizerFast):
         """Leave the arguments as they are: transformers would take the source's file apart and lose its rules."""
         return kwargs
 
-    def _switch_to_input_mode(self):
-        self._tokenizer = self.source_tokenizer
-
     def _switch_to_target_mode(self):
         self._tokenizer = self.target_tokenizer
 
     def __call__(self, *args, **kwargs):
-        """As transformers'. Afterwards it reads sources again, also if a target was wrong."""
-        try:
-            return super().__call__(*args, **kwargs)
-        finally:
-            self._switch_to_input_mode()
+        """As transformers'. It switches the vocabulary of a copy: another thread may be encoding with `self`."""
+        return super(SourceTargetTokenizer, copy.copy(self)).__call__(*args, **kwargs)
 
     def _decode(self, *args, use_source_tokenizer: bool = False, **kwargs) -> str:
         if use_source_tokenizer:
@@ -89,7 +81,7 @@ class SourceTargetTokenizer(PreTrainedTokenizerFast):
         values = [value if isinstance(value, list | tuple) else [value] for value in special_tokens_dict.values()]
         tokens = [token for each in values for token in each]
         for token in map(str, tokens):
-            token_id = self.source_tokenizer.token_to_id(token)
+            token_id = self.backend_tokenizer.token_to_id(token)
             if token_id is None or token_id != self.target_tokenizer.token_to_id(token):
                 raise ValueError(
                     f"The special token {token!r} must have the same id in both vocabularies. Train them with it, "
