@@ -1,7 +1,8 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 """The Transformer of "Attention Is All You Need" and a GPT, as first-class Hugging Face models.
 
-Importing the package registers both with the Auto classes and brings `pipeline("translation")` back.
+Importing the package registers both with the Auto classes and brings `pipeline("translation")` and
+`pipeline("summarization")` back.
 """
 
 import importlib
@@ -35,7 +36,7 @@ from .models.modeling_scratch_transformer import (
     ScratchTransformerPreTrainedModel,
 )
 from .models.tokenization_source_target import SourceTargetTokenizer
-from .pipelines import TranslationPipeline, register_translation_pipeline
+from .pipelines import SummarizationPipeline, TranslationPipeline, register_pipelines
 
 __version__ = "0.1.0"
 
@@ -52,7 +53,7 @@ AutoModelForSeq2SeqLM.register(ScratchTransformerConfig, ScratchTransformerForCo
 AutoTokenizer.register(
     ScratchTransformerConfig, PreTrainedTokenizerFast, fast_tokenizer_class=SourceTargetTokenizer, exist_ok=True
 )
-register_translation_pipeline()
+register_pipelines()
 
 
 def __getattr__(name: str):
@@ -74,5 +75,6 @@ __all__ = [
     "ScratchTransformerModel",
     "ScratchTransformerPreTrainedModel",
     "SourceTargetTokenizer",
+    "SummarizationPipeline",
     "TranslationPipeline",
 ]

@@ -70,6 +70,7 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
         tokenizer,
         decoder_start_token_id=tokenizer.bos_token_id,
     )
+    model.config.task = data_args.task
     name_languages(model.config, *((None, None) if is_summary else (data_args.source_lang, data_args.target_lang)))
     limits, multiple = (data_args.max_source_length, data_args.max_target_length), data_args.pad_to_multiple_of
     cut = {name: count_cut(rows, name, *limits) for name, rows in encoded.items()}

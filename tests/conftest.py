@@ -157,6 +157,7 @@ NOT_COMPUTED = {
         "decoder_start_token_id": _TOKEN_ID,
         "source_lang": "metadata: the pipeline and the metrics read it",
         "target_lang": "metadata: the pipeline and the metrics read it",
+        "task": "metadata: which pipeline a saved folder names",
     },
 }
 

@@ -49,8 +49,8 @@ PRIVATE_NAMES = [
         "hook does.",
     ),
     PrivateName(
-        "transformers.NllbTokenizer", "_switch_to_input_mode _switch_to_target_mode",
-        "Defined, as NllbTokenizer does: transformers calls them around `text_target`.",
+        "transformers.NllbTokenizer", "_switch_to_target_mode",
+        "Defined, as NllbTokenizer does: transformers calls it before it encodes `text_target`.",
     ),
     # the models
     PrivateName(
@@ -120,6 +120,10 @@ PRIVATE_NAMES = [
     PrivateName(
         "transformers.Pipeline", "_sanitize_parameters _forward",
         "Overridden as transformers' guide to pipelines says.",
+    ),
+    PrivateName(
+        "transformers.NllbTokenizer", "_build_translation_inputs",
+        "Called: the inputs for a language to translate to, which each multilingual tokenizer makes in its own way.",
     ),
     PrivateName(
         "transformers.Pipeline", "_preprocess_params",

@@ -157,11 +157,13 @@ def test_a_summarizer_is_scored_with_rouge(train, tmp_path):
     assert not any("bleu" in name for split in metrics.values() for name in split)
     card = ModelCard.load(folder / "README.md")
     assert card.data.pipeline_tag == "summarization"
+    (usage,) = re.findall(r"```python\n(.*?)```", card.text, flags=re.S)
+    exec(usage.replace("USER/summarizer", str(folder)), {})
     assert card.data.language is None
     assert "| ROUGE-L |" in card.text
     assert "f-measure|stemmer:no|" in card.text
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    assert (config.get("source_lang"), config.get("target_lang")) == (None, None)
+    assert (config.get("source_lang"), config.get("target_lang"), config["task"]) == (None, None, "summarization")
 
 
 def test_the_hub_is_told_the_codes_of_languages_alone():

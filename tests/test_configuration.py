@@ -49,7 +49,7 @@ OTHER_VALUES = {
     "embedding_dropout": 0.5, "hidden_dropout": 0.5, "attention_dropout": 0.5, "initializer_range": 0.01,
     "dropout": 0.5, "activation_dropout": 0.5, "init_std": 0.01, "initializer": "torch", "use_cache": False,
     "pad_token_id": 5, "bos_token_id": 6, "eos_token_id": [7, 8], "decoder_start_token_id": 9,
-    "source_lang": "en", "target_lang": "de", "skip_logits": True,
+    "source_lang": "en", "target_lang": "de", "task": "summarization", "skip_logits": True,
 }  # fmt: skip
 
 

@@ -54,6 +54,13 @@ for family, auto in (("gpt", AutoModelForCausalLM), ("transformer", AutoModelFor
         assert type(translator).__module__.startswith("transformers_modules.")
         results["translation"] = translator(["to be", "or"], max_new_tokens=5)
         assert pipeline(model=again, **trust)(["to be", "or"], max_new_tokens=5) == results["translation"]
+        model.config.task = "summarization"
+        model.save_pretrained(f"{again}-summaries")
+        tokenizer.save_pretrained(f"{again}-summaries")
+        texts = [{"summary_text": record["translation_text"]} for record in results["translation"]]
+        for task in ("summarization", None):
+            summarizer = pipeline(task, model=f"{again}-summaries", **trust)
+            assert summarizer(["to be", "or"], max_new_tokens=5) == texts
     if family == "gpt":
         writer = pipeline("text-generation", model=folder, **trust)
         results["text"] = writer("to be", max_new_tokens=5, do_sample=False)[0]["generated_text"]

@@ -1,14 +1,13 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 """ScratchTransformer's configuration."""
 
-import copy
 from typing import Any, Literal
 
 from huggingface_hub.dataclasses import strict
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.utils.type_validators import activation_fn_key, positive_int_field, probability
 
-from .translation_pipeline import CUSTOM_PIPELINES
+from .translation_pipeline import custom_pipelines
 
 
 @strict
@@ -62,6 +61,7 @@ class ScratchTransformerConfig(PreTrainedConfig):
         decoder_start_token_id: an id, or None. Training needs it.
         source_lang: the language it translates from, such as "en", or None if unknown.
         target_lang: the language it translates to, or None if unknown.
+        task: "translation" or "summarization", the pipeline that a saved folder names.
 
     Raises:
         StrictDataclassError: a field, or several together, have invalid values; the message names them.
@@ -133,10 +133,11 @@ class ScratchTransformerConfig(PreTrainedConfig):
     decoder_start_token_id: int | None = 1
     source_lang: str | None = None
     target_lang: str | None = None
+    task: Literal["translation", "summarization"] = "translation"
 
     def __post_init__(self, **kwargs):
         if not type(self).__module__.startswith("transformers_modules."):
-            # where the package is imported, "translation" is a task of its own, without `trust_remote_code`
+            # where the package is imported, its pipelines need no `trust_remote_code`
             kwargs.pop("custom_pipelines", None)
         super().__post_init__(**kwargs)  # first: it sets the fields that are given by an alias of `attribute_map`
         if self.decoder_vocab_size is None:
@@ -145,8 +146,8 @@ class ScratchTransformerConfig(PreTrainedConfig):
             self.init_std = 0.02 if self.initializer == "normal" else self.d_model**-0.5
 
     def to_diff_dict(self) -> dict[str, Any]:
-        """What `config.json` holds: the fields and the pipeline, without `skip_logits`, which belongs to a run."""
-        fields = {**super().to_diff_dict(), "custom_pipelines": copy.deepcopy(CUSTOM_PIPELINES)}
+        """What `config.json` holds: the fields and its task's pipeline, without `skip_logits`, which belongs to a run."""
+        fields = {**super().to_diff_dict(), "custom_pipelines": custom_pipelines(self.task)}
         fields.pop("skip_logits", None)
         return fields
 

@@ -219,15 +219,15 @@ def write_translation_card(
     is_summary = data_args.task == "summarization"
     languages = [] if is_summary else [data_args.source_lang, data_args.target_lang]
     does = "summarises texts" if is_summary else "translates from `{}` to `{}`".format(*languages)
+    name = "summarizer" if is_summary else "translator"
     texts = {
         "what": f"A Transformer (Vaswani et al. 2017) that {does}.",
         "usage": "from transformers import pipeline\n\n"
-        'translator = pipeline("translation", model="{repository}", trust_remote_code=True)\ntranslator("...")',
+        f'{name} = pipeline("{data_args.task}", model="{{repository}}", trust_remote_code=True)\n{name}("...")',
         "notes": notes,
         "examples": _format_examples(("source", "output", "reference"), examples, "The first texts of the test set."),
     }
-    task = "summarization" if is_summary else "translation"
-    _write(trainer, data_args, record, _TRANSLATION_METRICS, task, languages, texts)
+    _write(trainer, data_args, record, _TRANSLATION_METRICS, data_args.task, languages, texts)
 
 
 def write_language_model_card(
@@ -255,9 +255,9 @@ def write_language_model_card(
         task = "fill-mask"
         texts = {
             "what": "An encoder (Devlin et al. 2019) that fills in masked tokens.",
-            "usage": "from transformers import AutoModelForCausalLM\n\n"
-            'model = AutoModelForCausalLM.from_pretrained("{repository}", trust_remote_code=True)\n'
-            "logits = model(input_ids).logits  # at each position, the token that stands there",
+            "usage": "from transformers import pipeline\n\n"
+            'unmasker = pipeline("fill-mask", model="{repository}", trust_remote_code=True)\n'
+            'unmasker(f"Once upon a {unmasker.tokenizer.mask_token}")',
             "notes": f"Of the tokens, {data_args.mlm_probability:.0%} are masked; the loss is per masked token.",
             "examples": "",
         }
