@@ -46,13 +46,14 @@ def test_a_published_folder_is_a_whole_repository(folder):
 
 def test_its_code_is_the_packages_own(folder):
     code = Path(hf_scratch.__file__).parent / "models"
-    linked = {path.name: path for path in folder.glob("*.py")}
-    assert all(path.resolve() == (code / name).resolve() for name, path in linked.items())
+    copies = {path.name: path for path in folder.glob("*.py")}
+    assert all(path.read_bytes() == (code / name).read_bytes() for name, path in copies.items())
     needed = {f"{target.split('.')[0]}.py" for target in AutoConfig.from_pretrained(folder).auto_map.values()}
-    for path in linked.values():
+    for path in copies.values():
         imported = re.findall(r"^from \.(\w+) import", path.read_text(encoding="utf-8"), re.M)
         needed |= {f"{name}.py" for name in imported}
-    assert needed == linked.keys()
+    assert needed == copies.keys()
+    assert len(copies) == (5 if "gpt" in folder.name else 6)
 
 
 def test_its_card_names_data_licence_metrics_and_command(folder):
@@ -114,7 +115,6 @@ def test_a_published_model_has_the_tokenizer_of_its_run(tmp_path, joint_tokenize
     for name, dtype in (("first", "float32"), ("second", "bfloat16"), ("first", "float32")):
         store_model(AutoModelForSeq2SeqLM, runs[name], folder, dtype)
         assert load_tokenizer(folder).get_vocab() == load_tokenizer(runs[name]).get_vocab()
-        assert all(path.is_symlink() == (path.suffix == ".py") for path in folder.iterdir())
         assert AutoModelForSeq2SeqLM.from_pretrained(folder).dtype == getattr(torch, dtype)
 
 

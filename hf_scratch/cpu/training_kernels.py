@@ -79,7 +79,7 @@ class DropoutAttention(torch.autograd.Function):
         return context
 
     @staticmethod
-    def backward(ctx, context_gradient: torch.Tensor):
+    def backward(ctx, context_gradient: torch.Tensor):  # ty: ignore[incompatible-method-override]
         if torch.is_grad_enabled():
             raise RuntimeError('Differentiate attention with dropout twice by `attn_implementation="eager"`.')
         query, key, value, attention_mask, context = ctx.saved_tensors

@@ -146,7 +146,7 @@ class ScratchTransformerConfig(PreTrainedConfig):
             self.init_std = 0.02 if self.initializer == "normal" else self.d_model**-0.5
 
     def to_diff_dict(self) -> dict[str, Any]:
-        """What `config.json` holds: the fields and its task's pipeline, without `skip_logits`, which belongs to a run."""
+        """What `config.json` holds: the task's pipeline too, and not `skip_logits`, which belongs to a run."""
         fields = {**super().to_diff_dict(), "custom_pipelines": custom_pipelines(self.task)}
         fields.pop("skip_logits", None)
         return fields

@@ -161,7 +161,9 @@ class ScratchGenerationMixin(ScratchPreTrainedModel, GenerationMixin):
         peft_model = getattr(vars(self).get("prepare_inputs_for_generation"), "__self__", None)
         is_tuned_prompt = getattr(getattr(peft_model, "active_peft_config", None), "is_prompt_learning", False)
         if is_tuned_prompt and not self.config.is_encoder_decoder:
-            raise ValueError("PEFT 0.21 does not know `cache`, and would read a tuned prompt with each token: use LoRA.")
+            raise ValueError(
+                "PEFT 0.21 does not know `cache`, and would read a tuned prompt again and again: use LoRA."
+            )
         kwargs.pop("slide_window", None)
         if options.get("slide_window"):
             kwargs["window"] = self.config.max_position_embeddings

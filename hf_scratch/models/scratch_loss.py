@@ -296,7 +296,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         return loss * scale
 
     @staticmethod
-    def backward(ctx, gradient: torch.Tensor):
+    def backward(ctx, gradient: torch.Tensor):  # ty: ignore[incompatible-method-override]  # torch annotates `*grad_outputs`
         if torch.is_grad_enabled():
             raise RuntimeError("The loss without logits cannot be differentiated twice (`create_graph=True`).")
         scale, *saved = ctx.saved_tensors

@@ -12,7 +12,6 @@ python scripts/publish/publish.py --folder model_cards/scratch-gpt-tinystories \
 """
 
 import argparse
-import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,6 @@ from sample_stories import sample_stories
 from transformers import AutoConfig
 from translation_card import SENTENCES
 
-import hf_scratch  # registers the models
 from hf_scratch.data.splits import load_splits
 from hf_scratch.errors import command, preparation
 from hf_scratch.loading import auto_class_of, load_tokenizer
@@ -29,7 +27,6 @@ from hf_scratch.reporting.drawings import draw_last_layer
 from hf_scratch.reporting.plots import plot_learning_curve, plot_runs
 from hf_scratch.reporting.records import Record, join_records, read_record, read_records, write_record
 
-MODELS = Path(hf_scratch.__file__).parent / "models"
 STORY = "Tom had a red ball. One day, he lost the ball."
 
 
@@ -46,13 +43,12 @@ def store_record(runs: list[Path], folder: Path, name: str) -> Record:
 
 
 def store_model(auto_class: Any, run: Path, folder: Path, dtype: str) -> None:
-    """Store a trained model with its tokenizer in a published folder; its code is links."""
+    """Store a trained model with its tokenizer in a published folder."""
     model, tokenizer = auto_class.from_pretrained(run, dtype=dtype), load_tokenizer(run)
     for path in folder.glob("*.py"):  # the previous publication may hold files that the package no longer has
         path.unlink()
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    link_code(folder)
 
 
 def log_with_bits_per_byte(record: Record) -> list[dict]:
@@ -69,13 +65,6 @@ def log_with_bits_per_byte(record: Record) -> list[dict]:
         entry | {"eval_bits_per_byte": entry["eval_loss"] * ratio} if "eval_loss" in entry else entry
         for entry in record["log"]
     ]
-
-
-def link_code(folder: Path) -> None:
-    """Replace the code that `save_pretrained` copied by links to the package's files, so that a clone has it once."""
-    for path in folder.glob("*.py"):
-        path.unlink()
-        path.symlink_to(os.path.relpath(MODELS / path.name, folder))
 
 
 @command

@@ -1,0 +1,218 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""What both models promise transformers: initial values, saving with the code, the loss, and `generate()`."""
+
+import functools
+import os
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import initialization as init
+from transformers.dynamic_module_utils import custom_object_save
+from transformers.generation import GenerationConfig, GenerationMixin, LogitsProcessorList, StoppingCriteriaList
+from transformers.loss.loss_utils import ForCausalLMLoss, ForMaskedLMLoss
+from transformers.modeling_utils import PreTrainedModel
+from transformers.utils import logging
+
+from .scratch_layers import ON_CPU, SinusoidalPositionalEmbedding, is_2d
+from .scratch_loss import LOSS_KWARGS, ScratchKwargs, linear_cross_entropy
+
+logger = logging.get_logger(__name__)
+
+
+class ScratchPreTrainedModel(PreTrainedModel):
+    """The base of both models: what transformers may do with them, initial values, saving and the loss."""
+
+    # for each Auto class, the "file.Class" that loads a saved folder without this package; each family sets its own
+    auto_map: dict[str, str] = {}
+    base_model_prefix = "model"
+    supports_gradient_checkpointing = True
+    _skip_keys_device_placement = ["cache"]
+    _supports_sdpa = True
+    _supports_flash_attn = True
+    _supports_flex_attn = True
+    _supports_attention_backend = True
+    _can_compile_fullgraph = True
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module):
+        initializer = self.config.initializer
+        if isinstance(module, nn.Linear | nn.Embedding) and initializer in ("torch", "xavier_uniform_all"):
+            module.reset_parameters()  # torch's own; while a checkpoint is loaded, transformers guards what it calls
+        else:
+            super()._init_weights(module)  # normal weights, zero biases and padding rows, unit LayerNorms
+        if isinstance(module, nn.Linear) and initializer in ("xavier_uniform", "xavier_uniform_all"):
+            init.xavier_uniform_(module.weight)
+        if isinstance(module, nn.Embedding) and initializer == "xavier_uniform_all":
+            init.xavier_uniform_(module.weight)
+        if isinstance(module, SinusoidalPositionalEmbedding):
+            init.copy_(module.weight, module.make_table())
+
+    @classmethod
+    def is_remote_code(cls) -> bool:
+        """False: `save_pretrained` copies the code itself, since the class of a model that FSDP2 wraps is torch's."""
+        return False
+
+    def save_pretrained(self, save_directory: str | os.PathLike, is_main_process: bool = True, *args, **kwargs):
+        """Save like any transformers model, with the code beside the weights, for `trust_remote_code=True`.
+
+        A user's subclass is saved with its code after `register_for_auto_class`. To be loaded as itself where this
+        package is imported too, it needs a configuration with a `model_type` of its own: the Auto classes prefer a
+        registered class to a folder's code.
+        """
+        if self.should_save_on_this_rank(is_main_process) and not os.path.isfile(save_directory):
+            os.makedirs(save_directory, exist_ok=True)
+            other = "AutoModelForMaskedLM" if getattr(self.config, "is_causal", True) else "AutoModelForCausalLM"
+            self.config.auto_map = {name: path for name, path in self.auto_map.items() if name != other}
+            bases: Any = type(self).__mro__[::-1]  # first the family's base, at last a user's subclass
+            config: Any = self.config
+            for base in bases:
+                is_registered = vars(base).get("_auto_class") and base.__module__ != "__main__"
+                if is_registered or vars(base).get("auto_map"):
+                    custom_object_save(base.__new__(base), save_directory, config if is_registered else None)
+        super().save_pretrained(save_directory, is_main_process, *args, **kwargs)
+
+    def take_loss_kwargs(self, skip_logits: bool | None, kwargs: ScratchKwargs) -> tuple[bool, dict]:
+        """Remove the arguments of `linear_cross_entropy` from `kwargs`, and decide whether to skip the logits.
+
+        A loss function of the user's own (`model.loss_function = ...`) and an `ignore_index` need the logits.
+
+        Args:
+            skip_logits: the caller's choice. None: the configuration's in training mode, else False.
+            kwargs: those of `forward`.
+
+        Returns:
+            Whether to skip the logits, and the removed arguments.
+
+        Raises:
+            ValueError: such a loss with an argument that only `linear_cross_entropy` takes.
+        """
+        if skip_logits is None:
+            skip_logits = self.training and self.config.skip_logits
+        loss_kwargs = {name: kwargs.pop(name) for name in LOSS_KWARGS if name in kwargs}
+        if self.loss_function not in (ForCausalLMLoss, ForMaskedLMLoss) or kwargs.get("ignore_index", -100) != -100:
+            if used := [name for name, value in loss_kwargs.items() if value]:
+                raise ValueError(f"`{used[0]}` cannot be combined with a loss function or `ignore_index` of your own.")
+            skip_logits = False
+        return skip_logits, loss_kwargs
+
+    def compute_loss(
+        self,
+        hidden_states: torch.Tensor,
+        logits: torch.Tensor | None,
+        labels: torch.Tensor,
+        targets: torch.Tensor,
+        loss_kwargs: dict,
+        **kwargs,
+    ) -> torch.Tensor:
+        """The loss of the language models' heads, in nats per token.
+
+        Args:
+            hidden_states: (batch, length, width), the head's input.
+            logits: (batch, length, vocabulary); None computes the loss without them.
+            labels: (batch, length), as `loss_function` takes them.
+            targets: (batch, length), the token that each position predicts; -100 is ignored.
+            loss_kwargs: what `take_loss_kwargs` removed.
+        """
+        if logits is None or any(loss_kwargs.values()):
+            num_items = kwargs.get("num_items_in_batch")
+            return linear_cross_entropy(
+                hidden_states, self.lm_head, targets, num_items_in_batch=num_items, **loss_kwargs
+            )
+        vocab_size = getattr(self.config, "decoder_vocab_size", self.config.vocab_size)
+        # in int64, which torch's loss asks for
+        labels, targets = labels.contiguous().long(), targets.long()
+        return self.loss_function(logits=logits, labels=labels, shift_labels=targets, vocab_size=vocab_size, **kwargs)
+
+
+class ScratchGenerationMixin(ScratchPreTrainedModel, GenerationMixin):
+    """`generate()` with a window that slides, and a place for a faster loop.
+
+    **On a CPU**, where the package is installed and the model is as its class made it, the loop of its folder
+    `cpu` takes the place of transformers'. Tokens, scores, logits and the cache are the same, but for rounding.
+    `cache_implementation="dynamic"` always chooses transformers' loop.
+
+    **The window.** By default, a request that could pass `max_position_embeddings` is refused before the first token.
+    With `slide_window=True`, as an argument or in a `GenerationConfig`, generation continues: each token is predicted
+    from the last `max_position_embeddings` tokens, at positions that count from 0 (as gpt-playground's `generate`
+    does). Every token's position changes at each step, so no cache applies, and each step is a full forward pass.
+    It needs `input_ids`, and no assisted generation, whose drafts need a cache of all tokens.
+
+    Raises:
+        ValueError: generation could pass the last position; or the model is a GPT with a prompt tuned by PEFT 0.21.
+    """
+
+    @functools.wraps(GenerationMixin.generate)
+    def generate(
+        self,
+        inputs: torch.Tensor | None = None,
+        generation_config: GenerationConfig | None = None,
+        logits_processor: LogitsProcessorList | None = None,
+        stopping_criteria: StoppingCriteriaList | None = None,
+        **kwargs,
+    ):
+        # as in transformers, arguments come before entries of a config, in which None means the default
+        options: dict[str, Any] = {}
+        for config in filter(None, (self.generation_config, generation_config)):
+            options |= {name: value for name, value in vars(config).items() if value is not None}
+        options |= kwargs
+        self._check_length(inputs, options)
+        # PEFT puts its own method here for the time of a call
+        peft_model = getattr(vars(self).get("prepare_inputs_for_generation"), "__self__", None)
+        is_tuned_prompt = getattr(getattr(peft_model, "active_peft_config", None), "is_prompt_learning", False)
+        if is_tuned_prompt and not self.config.is_encoder_decoder:
+            raise ValueError(
+                "PEFT 0.21 does not know `cache`, and would read a tuned prompt again and again: use LoRA."
+            )
+        kwargs.pop("slide_window", None)
+        if options.get("slide_window"):
+            kwargs["window"] = self.config.max_position_embeddings
+        if loop := ON_CPU.get("decoding_loop", lambda *_: None)(self, options):
+            kwargs["custom_generate"] = loop
+        return super().generate(inputs, generation_config, logits_processor, stopping_criteria, **kwargs)
+
+    def _check_length(self, inputs: torch.Tensor | None, options: dict[str, Any]) -> None:
+        """Raise ValueError where the prompt and `max_length` or `max_new_tokens` need more positions than there are.
+
+        The last generated token is never read, so it needs no position.
+        """
+        given = options.get("inputs_embeds")
+        can_slide = given is None and not any(map(options.get, ("assistant_model", "prompt_lookup_num_tokens")))
+        if self.config.is_encoder_decoder:
+            given = options.get("decoder_input_ids")
+        elif given is None:
+            given = inputs if inputs is not None else options.get("input_ids")
+        length = 1 if given is None else given.shape[1]
+        new = options.get("max_new_tokens") or (options.get("max_length") or length + 1) - length
+        # with a cache, the ids may be the new ones alone, while the mask covers all
+        mask = None if self.config.is_encoder_decoder else options.get("attention_mask")
+        length = length if mask is None else max(length, mask.shape[-1])
+        longest = self.config.max_position_embeddings
+        if length + new > longest + 1 and not (options.get("slide_window") and can_slide):
+            raise ValueError(
+                f"Generation could reach {length + new} tokens, {length} of them given, but `max_position_embeddings` "
+                f"of this model is {longest}. Set a lower `max_new_tokens` or `max_length`, or `slide_window=True` "
+                "with `input_ids` and without assisted generation."
+            )
+
+    def prepare_inputs_for_generation(
+        self,
+        input_ids: torch.Tensor,
+        *args,
+        inputs_embeds: torch.Tensor | None = None,  # `generate` looks for the name
+        window: int | None = None,
+        **kwargs,
+    ) -> dict[str, torch.Tensor]:
+        """The next step's inputs: those of transformers, unless the text is longer than the window that slides."""
+        mask: Any = kwargs.get("decoder_attention_mask")
+        if is_2d(mask) and kwargs.get("decoder_position_ids") is None:
+            # a static cache makes the mask 4-d, from which no positions can be counted
+            kwargs["decoder_position_ids"] = ((mask != 0).cumsum(-1) - 1).clamp(min=0)
+        if window is not None and input_ids.shape[1] > window:
+            input_ids = input_ids[:, -window:]
+            prefix = "decoder_" if self.config.is_encoder_decoder else ""
+            mask, kwargs[f"{prefix}position_ids"] = kwargs.get(f"{prefix}attention_mask"), None
+            if mask is not None:
+                kwargs[f"{prefix}attention_mask"] = mask[:, -window:]
+            kwargs.update(next_sequence_length=None, cache=None, use_cache=False)
+        return super().prepare_inputs_for_generation(input_ids, *args, inputs_embeds=inputs_embeds, **kwargs)

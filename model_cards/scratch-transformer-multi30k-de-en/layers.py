@@ -1,1 +1,0 @@
-../../hf_scratch/models/layers.py

@@ -1,1 +1,0 @@
-../../hf_scratch/models/on_cpu.py
