@@ -92,6 +92,18 @@ def test_a_plain_cache_serves_the_decoder_too():
     torch.testing.assert_close(outputs.logits, expected[:, 4:], **CLOSE)
 
 
+def test_the_embeddings_of_ids_are_what_the_model_takes_in_their_place(family):
+    model, ids = FAMILIES[family](), torch.randint(3, 60, (2, 6))
+    expected = model(**inputs_of(family, ids)).logits
+    embedded = model.get_input_embeddings()(ids)
+    if family == "gpt":
+        assert model(inputs_embeds=embedded).logits.equal(expected)
+        return
+    assert model(inputs_embeds=embedded, decoder_input_ids=ids).logits.equal(expected)
+    decoder_embeds = model.get_decoder().get_input_embeddings()(ids)
+    assert model(input_ids=ids, decoder_inputs_embeds=decoder_embeds).logits.equal(expected)
+
+
 # positions
 
 

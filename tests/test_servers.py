@@ -72,3 +72,11 @@ def test_the_tensor_parallel_plan_divides_each_linear_layer():
 def test_there_is_no_pipeline_parallel_plan():
     """A stage gets the states of the one before as `inputs_embeds`, to which a GPT would add its positions again."""
     assert not make_gpt().supports_pp_plan
+
+
+def test_a_stage_without_the_token_embedding_is_refused():
+    """vLLM splits the layers where there is no plan, and gives later stages hidden states as `inputs_embeds`."""
+    base = make_gpt().model
+    base.embed_tokens = nn.Identity()
+    with pytest.raises(ValueError, match="stage"):
+        base(inputs_embeds=torch.randn(1, 4, 32))
