@@ -81,7 +81,8 @@ def main():
             processing_class=tokenizer,
             callbacks=callbacks,
         )
-        trainer.train(resume_from_checkpoint=CheckpointKeeper(trainer).begin(checkpoint))
+        with CheckpointKeeper(trainer).begin(checkpoint) as folder:
+            trainer.train(resume_from_checkpoint=folder)
         save_final_model(trainer)
         validation = {}
         if "validation" in data.texts:

@@ -2,10 +2,16 @@
 """A checkpoint of another model, other data or another optimiser is refused; other options are named."""
 
 import pytest
+import torch
 from test_training import make_trainer  # noqa: F401  a fixture
 
 from hf_scratch.errors import UserError
 from hf_scratch.training.checkpoints import whole_checkpoints
+
+
+def check(trainer, checkpoint: str) -> None:
+    with trainer.checkpoints.begin(checkpoint):
+        pass
 
 
 def save_one(make_trainer, **kwargs) -> str:  # noqa: F811
@@ -18,9 +24,9 @@ def save_one(make_trainer, **kwargs) -> str:  # noqa: F811
 @pytest.mark.parametrize(("before", "after"), [(None, 12), (12, None), (12, 16)])
 def test_another_budget_of_tokens_is_refused(make_trainer, before, after):  # noqa: F811
     checkpoint = save_one(make_trainer, budget=before)
-    make_trainer(budget=before).checkpoints.begin(checkpoint)
+    check(make_trainer(budget=before), checkpoint)
     with pytest.raises(UserError, match=rf"`tokens_per_update` {before} \(now {after}\)"):
-        make_trainer(budget=after).checkpoints.begin(checkpoint)
+        check(make_trainer(budget=after), checkpoint)
 
 
 def test_other_rows_are_refused(make_trainer):  # noqa: F811
@@ -34,7 +40,7 @@ def test_other_rows_are_refused(make_trainer):  # noqa: F811
     with pytest.raises(UserError, match="`train_data_sha256`"):
         other.train(resume_from_checkpoint=checkpoint)
     other.args.ignore_data_skip = True
-    other.checkpoints.begin(checkpoint)
+    check(other, checkpoint)
 
 
 def test_another_config_with_weights_of_the_same_shapes_is_refused(make_trainer):  # noqa: F811
@@ -43,22 +49,22 @@ def test_another_config_with_weights_of_the_same_shapes_is_refused(make_trainer)
         other = make_trainer()
         setattr(other.model.config, name, value)
         with pytest.raises(UserError, match=rf"was saved with other .*`{name}` .* \(now {value}\)"):
-            other.checkpoints.begin(checkpoint)
+            check(other, checkpoint)
 
 
 def test_other_options_are_named(make_trainer, caplog):  # noqa: F811
     checkpoint = save_one(make_trainer)
-    make_trainer(max_steps=1).checkpoints.begin(checkpoint)
+    check(make_trainer(max_steps=1), checkpoint)
     assert "was saved with" not in caplog.text
-    make_trainer(max_steps=1, seed=7, learning_rate=1.0, r_drop_alpha=2.0).checkpoints.begin(checkpoint)
+    check(make_trainer(max_steps=1, seed=7, learning_rate=1.0, r_drop_alpha=2.0), checkpoint)
     for change in ("`learning_rate` 5e-05 (now 1.0)", "`seed` 42 (now 7)", "`r_drop_alpha` 0.0 (now 2.0)"):
         assert change in caplog.text
     other = make_trainer(max_steps=1)
     other.data_collator.pad_to_multiple_of = 8  # as `mlm_probability` of another collator
     other.model.set_attn_implementation("eager")
-    other.checkpoints.begin(checkpoint)
+    check(other, checkpoint)
     assert "`attn_implementation` sdpa (now eager), `collator.pad_to_multiple_of` None (now 8)" in caplog.text
-    make_trainer(max_steps=1, lr_scheduler_kwargs={"a": 1}).checkpoints.begin(checkpoint)
+    check(make_trainer(max_steps=1, lr_scheduler_kwargs={"a": 1}), checkpoint)
     assert "`lr_scheduler_kwargs` None (now {'a': 1})" in caplog.text
 
 
@@ -72,3 +78,19 @@ def test_another_optimiser_and_other_groups_of_parameters_are_refused(make_train
     )
     with pytest.raises(UserError, match=r"The training cannot begin: .*parameter group"):
         other.train(resume_from_checkpoint=checkpoint)
+
+
+def test_what_belongs_to_the_run_and_not_to_the_model_does_not_hinder(make_trainer):  # noqa: F811
+    first, second = (make_trainer(max_steps=steps, save_strategy="steps", save_steps=1) for steps in (1, 2))
+    for trainer, resume in ((first, None), (second, True)):
+        trainer.model.config.skip_logits = True
+        trainer.train(resume_from_checkpoint=resume)
+    assert second.state.global_step == 2
+
+
+def test_a_moving_average_begins_at_a_checkpoint_without_one(make_trainer, caplog):  # noqa: F811
+    resumed = make_trainer(max_steps=1, ema_decay=0.9)
+    resumed.train(resume_from_checkpoint=save_one(make_trainer))
+    assert "`ema_decay` None (now 0.9)" in caplog.text
+    for name, weight in resumed.model.named_parameters():
+        assert torch.equal(resumed.moving_average.weights[name], weight)

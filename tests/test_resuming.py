@@ -135,14 +135,6 @@ def test_the_best_metric_is_kept_where_its_update_was_not_saved(make_trainer, tm
     assert_same_end(whole, resumed)
 
 
-def test_the_evaluation_of_the_loaded_checkpoint_is_reported(make_trainer, tmp_path):  # noqa: F811
-    settings = {**HIGHEST, "save_strategy": "steps", "save_steps": 2, "greater_is_better": False, "max_steps": 4}
-    trainer = train_in(tmp_path / "run", make_trainer, **settings)
-    trainer.state.best_global_step = 3  # as if the third update had the lowest loss, but was not saved
-    assert trainer.state.best_model_checkpoint.endswith("checkpoint-4")
-    assert evaluate_and_select_weights(trainer, 0)["eval_loss"] == trainer.evaluate()["eval_loss"]
-
-
 class StopAt(StopCallback):
     """A time limit that is reached at update `step`."""
 

@@ -1,6 +1,7 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 """A run's folder: who may write into it, which checkpoint is resumed, and what happens when it is stopped."""
 
+import copy
 import json
 import logging
 import os
@@ -10,19 +11,24 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
+from accelerate.utils import release_memory
 from test_training import make_trainer  # noqa: F401  a fixture
 from transformers import EarlyStoppingCallback, Seq2SeqTrainingArguments, TrainerCallback
+from transformers.hyperparameter_search import ALL_HYPERPARAMETER_SEARCH_BACKENDS
+from transformers.trainer_utils import HPSearchBackend
 
 from hf_scratch.errors import UserError
 from hf_scratch.manifest import MANIFEST, DamagedFolderError, check_manifest, write_manifest
 from hf_scratch.training import runs
-from hf_scratch.training.averaging import save_final_model
+from hf_scratch.training.averaging import evaluate_and_select_weights, save_final_model
 from hf_scratch.training.callbacks import StopCallback
-from hf_scratch.training.checkpoints import choose_checkpoint, numbered_checkpoints, whole_checkpoints
+from hf_scratch.training.checkpoints import choose_checkpoint, numbered_checkpoints, step_of, whole_checkpoints
 from hf_scratch.training.machines import on_main_process
 from hf_scratch.training.runs import open_run
 
@@ -107,6 +113,7 @@ def test_a_named_checkpoint_is_checked(tmp_path):
 @pytest.mark.parametrize("part", PARTS)
 def test_a_checkpoint_without_a_manifest_needs_all_its_parts(tmp_path, part):
     folder = make_checkpoint(tmp_path / "run", 2, manifest=False)
+    (folder / "modeling_scratch_gpt.py").touch()  # code is no weights
     assert choose_checkpoint(arguments(tmp_path / "new", str(folder))) == str(folder)
     (folder / part).unlink()
     with pytest.raises(UserError, match="training cannot go on from it"):
@@ -294,6 +301,74 @@ def test_a_second_ctrl_c_ends_at_once(make_trainer):  # noqa: F811
         signal.signal(signal.SIGINT, before)
     assert exit_status.value.code == 130
     assert trainer.state.global_step == 0
+
+
+class RaiseOnce(TrainerCallback):
+    """Raise in the first training's second update."""
+
+    def __init__(self, error: BaseException):
+        self.error: BaseException | None = error
+
+    def on_step_begin(self, args, state, control, **kwargs):
+        if state.global_step == 1 and self.error is not None:
+            error, self.error = self.error, None
+            raise error
+
+
+@pytest.mark.parametrize("error", [RuntimeError("CUDA out of memory."), ValueError("bug"), KeyboardInterrupt()])
+def test_a_training_leaves_what_it_found_however_it_ends(make_trainer, error):  # noqa: F811
+    settings = {"auto_find_batch_size": True, "save_strategy": "steps", "save_steps": 1, "save_total_limit": 2}
+    trainer = make_trainer(callbacks=[StopCallback(), RaiseOnce(error)], max_steps=4, **settings)
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    is_retried = isinstance(error, RuntimeError)
+    with nullcontext() if is_retried else pytest.raises(type(error)):
+        trainer.train()
+    try:
+        assert {number: signal.getsignal(number) for number in before} == before
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert trainer.args.save_total_limit == 2
+    steps = [step_of(path) for path in whole_checkpoints(trainer.args.output_dir)]
+    assert steps == ([3, 4] if is_retried else [1])
+
+
+def test_a_second_run_in_a_folder_keeps_and_averages_its_own(make_trainer):  # noqa: F811
+    settings = {"save_strategy": "steps", "learning_rate": 1e-3}
+    make_trainer(max_steps=8, save_steps=4, **settings).train()
+    trainer = make_trainer(max_steps=6, save_steps=2, save_total_limit=2, **settings)
+    trainer.train()
+    assert [step_of(path) for path in whole_checkpoints(trainer.args.output_dir)] == [4, 6, 8]
+    with torch.no_grad():
+        for parameter in trainer.model.parameters():
+            parameter.neg_()
+    assert evaluate_and_select_weights(trainer, 3)["weights"] == "averaged over 2 checkpoints"
+
+
+def test_a_hyperparameter_search_saves_each_trial_in_its_folder(make_trainer, monkeypatch):  # noqa: F811
+    class Search:
+        """What transformers' own for optuna does, which is not installed: it calls `train` with trials."""
+
+        def ensure_available(self):
+            pass
+
+        def run(self, trainer, n_trials, direction):
+            for number in range(n_trials):
+                trial = SimpleNamespace(number=number, params={})
+                trainer.train(trial=trial)
+                trainer.model_wrapped, trainer.model = release_memory(trainer.model_wrapped, trainer.model)
+
+    monkeypatch.setitem(ALL_HYPERPARAMETER_SEARCH_BACKENDS, HPSearchBackend.OPTUNA, Search)
+    monkeypatch.setattr("transformers.integrations.hp_params", lambda trial: trial.params)
+    first = make_trainer(max_steps=4, save_strategy="steps", save_steps=1, save_total_limit=2)
+    names = ("args", "train_dataset", "eval_dataset", "processing_class", "data_collator")
+    given = {name: getattr(first, name) for name in names}
+    trainer = type(first)(model_init=lambda: copy.deepcopy(first.model), ema_decay=0.9, **given)
+    trainer.hyperparameter_search(lambda trial: {"learning_rate": 1e-3}, n_trials=2, backend="optuna")
+    for name in ("run-0", "run-1"):
+        folders = whole_checkpoints(Path(first.args.output_dir, name))
+        assert [step_of(path) for path in folders] == [3, 4]
+        assert all("moving_average.safetensors" in os.listdir(path) for path in folders)
 
 
 def test_an_interrupted_deletion_is_completed(make_trainer, monkeypatch):  # noqa: F811

@@ -243,6 +243,22 @@ def test_what_another_librarys_model_would_ignore_is_refused(tmp_path, option):
     LanguageModelTrainer(model=with_adapter, args=args, **{option: own[option]} if option in own else {})
 
 
+@pytest.mark.parametrize("option", ["label_smoothing_factor", "r_drop_alpha", "teacher_models"])
+def test_what_a_loss_of_ones_own_would_ignore_is_refused(tmp_path, option):
+    model = make_gpt()
+    own = {"r_drop_alpha": 1.0, "teacher_models": [make_gpt()]}
+    args = TrainingArguments(tmp_path, use_cpu=True, label_smoothing_factor=0.0 if option in own else 0.1)
+    options = {
+        "model": model,
+        "args": args,
+        "compute_loss_func": lambda outputs, labels, **kwargs: outputs.logits.sum(),
+    }
+    with pytest.raises(ValueError, match=f"`{option}` is set, but `compute_loss_func`"):
+        LanguageModelTrainer(**options, **{name: value for name, value in own.items() if name == option})
+    args.label_smoothing_factor = 0.0
+    LanguageModelTrainer(**options)
+
+
 def test_a_teacher_that_begins_with_another_token_is_refused(tmp_path, joint_tokenizer):
     model = make_transformer(vocab_size=len(joint_tokenizer), decoder_start_token_id=1)
     make_transformer(vocab_size=len(joint_tokenizer), decoder_start_token_id=0).save_pretrained(tmp_path)

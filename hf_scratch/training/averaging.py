@@ -16,9 +16,10 @@ from transformers.trainer import TRAINER_STATE_NAME
 
 from ..folders import require_output_dir
 from ..manifest import MANIFEST, write_manifest
-from .checkpoints import is_early, step_of, whole_checkpoints
+from .checkpoints import is_early, step_of
 from .fsdp import has_shards, read_shards
 from .machines import on_main_process
+from .trainer_mixin import ScratchTrainerMixin
 
 logger = logging.getLogger(__name__)
 
@@ -84,7 +85,7 @@ def save_final_model(trainer: Trainer) -> None:
     trainer.accelerator.wait_for_everyone()  # all processes load the model next
 
 
-def evaluate_and_select_weights(trainer: Trainer, num_checkpoints: int) -> dict:
+def evaluate_and_select_weights(trainer: ScratchTrainerMixin, num_checkpoints: int) -> dict:
     """Keep the weights with the lowest validation loss in the model: the trained ones, or an average.
 
     The averages are that of the last checkpoints, and the trainer's `moving_average`. The loss decides, because greedy
@@ -103,17 +104,18 @@ def evaluate_and_select_weights(trainer: Trainer, num_checkpoints: int) -> dict:
     Raises:
         FileNotFoundError: a checkpoint cannot be averaged (see `average_checkpoints`).
     """
-    model: Any = trainer.model  # None only before the training
+    model = trainer.model
     state: dict[str, Any] = get_model_state_dict(model)  # under FSDP2, this process's part of each weight
     candidates: dict[str, dict[str, Any]] = {}
-    folders = on_main_process(lambda: _checkpoints_of(trainer))[-num_checkpoints:]
+    # not early ones, which an uninterrupted run lacks; but that of a time limit, which ends the run
+    last, saved = trainer.state.global_step, on_main_process(trainer.checkpoints.saved)
+    folders = [folder for folder in saved if not is_early(folder) or step_of(folder) == last][-num_checkpoints:]
     if num_checkpoints > 1 and len(folders) > 1:
         average = average_checkpoints(folders, state if has_shards(folders[0]) else None)
         candidates[f"averaged over {len(folders)} checkpoints"] = average
-    moving = getattr(trainer, "moving_average", None)
-    if moving is not None:
+    if (moving := trainer.moving_average) is not None:
         candidates[f"moving average (decay {moving.decay:g})"] = moving.weights
-    kept, metrics = "trained", _evaluation_of_training(trainer) or _evaluate(trainer)
+    kept, metrics = "trained", _evaluate(trainer)
     if candidates:
         best = {name: tensor.clone() for name, tensor in state.items()}
         for name, weights in candidates.items():
@@ -124,30 +126,6 @@ def evaluate_and_select_weights(trainer: Trainer, num_checkpoints: int) -> dict:
                 best, kept, metrics = weights, name, others
         load_weights(model, best)
     return {**metrics, "weights": kept}
-
-
-def _checkpoints_of(trainer: Trainer) -> list[Path]:
-    """Return the run's whole checkpoints, but early ones, which a run that was not stopped lacks: see `is_early`.
-
-    That of a time limit, which ends the run, counts.
-    """
-    folders = whole_checkpoints(require_output_dir(trainer.args))
-    return [folder for folder in folders if not is_early(folder) or step_of(folder) == trainer.state.global_step]
-
-
-def _evaluation_of_training(trainer: Trainer) -> dict | None:
-    """Return the evaluation that training has already made of the current weights, if there is one.
-
-    Those of before a run was resumed do not count: they may be of other validation data.
-    """
-    resumed_at = getattr(getattr(trainer, "checkpoints", None), "first_step", 0)
-    step, best = trainer.state.global_step, trainer.state.best_model_checkpoint
-    if trainer.args.load_best_model_at_end and best is not None:
-        step = step_of(best)  # the best update itself may not have been saved
-    for entry in reversed(trainer.state.log_history):
-        if entry["step"] == step > resumed_at and "eval_loss" in entry:
-            return {key: value for key, value in entry.items() if key == "epoch" or key.startswith("eval_")}
-    return None
 
 
 def _evaluate(trainer: Trainer) -> dict:

@@ -8,7 +8,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -17,7 +18,7 @@ import torch.distributed as dist
 from accelerate import PartialState
 from accelerate.utils import reduce
 from tqdm.auto import tqdm
-from transformers import EarlyStoppingCallback, TrainerCallback, TrainerState, TrainingArguments
+from transformers import EarlyStoppingCallback, Trainer, TrainerCallback, TrainerState, TrainingArguments
 
 from ..flops import find_peak
 from ..models.scratch_base import ScratchPreTrainedModel
@@ -123,14 +124,33 @@ class StopCallback(TrainerCallback):
         self.minutes = math.inf if minutes is None else minutes
         self.has_stopped = False
         self.received = None  # the signal's number
-        self.before = {}  # the signal handlers that were there before
+
+    @contextmanager
+    def catch_signals(self, trainer: Trainer) -> Generator[None]:
+        """Let signals stop the training that runs inside. However it ends, the previous handlers are restored.
+
+        Raises:
+            SystemExit: 128 + the signal's number, after a training that a signal has stopped.
+        """
+        self.has_stopped, self.received, before = False, None, {}
+        if threading.current_thread() is threading.main_thread():
+            before = {number: signal.signal(number, self.receive) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+        if self.received is not None and not self.has_stopped:  # it came after the last update
+            signal.raise_signal(self.received)
+        elif self.received is not None:
+            if PartialState().is_main_process:
+                text = f"Stopped after update {trainer.state.global_step:,}. {how_to_go_on(trainer.args.output_dir)}"
+                tqdm.write(text, file=sys.stderr)  # does not break the progress bar
+            raise SystemExit(128 + self.received)
 
     def on_train_begin(self, args, state, control, **kwargs):
-        """Start the clock, and install the signal handlers."""
+        """Start the clock."""
         self.start = time.monotonic()
-        self.has_stopped, self.received, self.before = False, None, {}
-        if threading.current_thread() is threading.main_thread():
-            self.before = {number: signal.signal(number, self.receive) for number in (signal.SIGTERM, signal.SIGINT)}
 
     def receive(self, number, frame):
         """Note the signal; the next `on_step_end` acts on it."""
@@ -150,22 +170,6 @@ class StopCallback(TrainerCallback):
             self.has_stopped = control.should_training_stop = True
         if number > 1:
             self.received = number
-
-    def on_train_end(self, args, state, control, **kwargs):
-        """Restore the previous signal handlers, and exit if a signal has stopped the training.
-
-        Raises:
-            SystemExit: 128 + the signal's number.
-        """
-        for number, handler in self.before.items():
-            signal.signal(number, handler)
-        if self.received is not None and not self.has_stopped:  # it came after the last update
-            signal.raise_signal(self.received)
-        elif self.received is not None:
-            if PartialState().is_main_process:
-                text = f"Stopped after update {state.global_step:,}. {how_to_go_on(args.output_dir)}"
-                tqdm.write(text, file=sys.stderr)  # does not break the progress bar
-            raise SystemExit(128 + self.received)
 
 
 def stopping_callbacks(data_args, args: TrainingArguments) -> list[TrainerCallback]:

@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from transformers import TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
@@ -15,13 +15,12 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from ..errors import UserError
 from ..folders import require_output_dir
 from ..manifest import MANIFEST, DamagedFolderError, check_manifest
-from .machines import on_main_process
 
 logger = logging.getLogger(__name__)
 
 DAMAGED = f"damaged-{PREFIX_CHECKPOINT_DIR}-"
 PARTS = {  # without one of them, Trainer would silently go on with a part of the state; FSDP and DeepSpeed use folders
-    "weights": ("model", "pytorch_model", "adapter_model", "global_step"),
+    "weights": ("model.safetensors", "pytorch_model", "adapter_model", "global_step"),
     "optimizer.pt": ("optimizer", "global_step"),
     "scheduler.pt": ("scheduler", "global_step"),
     "trainer_state.json": ("trainer_state.json",),
@@ -49,21 +48,26 @@ def step_of(checkpoint: str | Path) -> int:
     return int(digits) if digits.isdecimal() else -1
 
 
+def read_facts(checkpoint: str | Path) -> dict[str, Any]:
+    """Return what a checkpoint's manifest says, or {} if it has none: a stock Trainer's."""
+    path = Path(checkpoint, MANIFEST)
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+
 def is_early(checkpoint: Path) -> bool:
-    """Return whether this whole checkpoint was saved because the run was stopped, not because it was due."""
-    return bool(json.loads((checkpoint / MANIFEST).read_text(encoding="utf-8")).get("is_early"))
+    """Return whether this checkpoint was saved because the run was stopped, not because it was due."""
+    return bool(read_facts(checkpoint).get("is_early"))
 
 
-def delete_old_checkpoints(output_dir: str | Path, limit: int | None, best: str | None) -> None:
-    """Keep the last `limit` whole checkpoints (None or 0: all) and the best one, and finish interrupted deletions.
+def delete_old_checkpoints(checkpoints: list[Path], limit: int | None, best: str | None) -> None:
+    """Keep the last `limit` checkpoints of a run (None or 0: all) and the best one, and finish interrupted deletions.
 
     Early checkpoints go as soon as there is a later one, so that a run that was stopped keeps what any run keeps.
     """
-    for folder in Path(output_dir).glob(f".{PREFIX_CHECKPOINT_DIR}-*.deleted"):
+    *earlier, last = checkpoints
+    for folder in last.parent.glob(f".{PREFIX_CHECKPOINT_DIR}-*.deleted"):
         shutil.rmtree(folder)
-    *earlier, last = whole_checkpoints(output_dir)
-    early = [folder for folder in earlier if is_early(folder)]
-    kept = [folder for folder in (*earlier, last) if folder not in early][-(limit or 0) :]
+    kept = [*(folder for folder in earlier if not is_early(folder)), last][-(limit or 0) :]
     for folder in earlier:
         if folder not in kept and folder.name != Path(best or "").name:
             # renamed first, so that half a checkpoint never looks like a checkpoint
@@ -81,7 +85,7 @@ def check_output_dir(output_dir: str, *ignored: str) -> None:
 
 
 def choose_checkpoint(args: TrainingArguments) -> str | None:
-    """Choose the checkpoint to resume from, before anything else is read. All processes must call this.
+    """Choose the checkpoint to resume from, before anything else is read.
 
     Checkpoints after the last whole one, which are incomplete or damaged, are renamed `damaged-...` and named in a
     warning.
@@ -101,29 +105,25 @@ def choose_checkpoint(args: TrainingArguments) -> str | None:
             missing or is not what was saved.
     """
     output_dir, given = require_output_dir(args), str(args.resume_from_checkpoint or "false")
-
-    def choose() -> str | None:
-        wanted = given.lower()
-        if wanted in ("last", "true"):
-            return find_checkpoint(output_dir, True)
-        if wanted == "auto" and (last := _last_whole_checkpoint(output_dir)) is not None:
-            return _check_parts(last)
-        if wanted in ("false", "auto"):
-            # "runs" is the folder of Trainer's log for TensorBoard
-            check_output_dir(output_dir, *((DAMAGED, "runs") if wanted == "auto" else ()))
-            return None
-        checkpoint = find_checkpoint(output_dir, Path(given).expanduser())
-        later = [folder.name for folder in numbered_checkpoints(output_dir) if step_of(folder) > step_of(checkpoint)]
-        if Path(checkpoint).parent.resolve() != Path(output_dir).resolve():
-            check_output_dir(output_dir)
-        elif later:
-            raise UserError(
-                f"`resume_from_checkpoint` is {given}, and {output_dir} has later checkpoints ({', '.join(later)}). "
-                "They would mix with the resumed run's. Remove them, or choose a new `output_dir`."
-            )
-        return checkpoint
-
-    return on_main_process(choose)
+    wanted = given.lower()
+    if wanted in ("last", "true"):
+        return find_checkpoint(output_dir, True)
+    if wanted == "auto" and (last := _last_whole_checkpoint(output_dir)) is not None:
+        return _check_parts(last)
+    if wanted in ("false", "auto"):
+        # "runs" is the folder of Trainer's log for TensorBoard
+        check_output_dir(output_dir, *((DAMAGED, "runs") if wanted == "auto" else ()))
+        return None
+    checkpoint = find_checkpoint(output_dir, Path(given).expanduser())
+    later = [folder.name for folder in numbered_checkpoints(output_dir) if step_of(folder) > step_of(checkpoint)]
+    if Path(checkpoint).parent.resolve() != Path(output_dir).resolve():
+        check_output_dir(output_dir)
+    elif later:
+        raise UserError(
+            f"`resume_from_checkpoint` is {given}, and {output_dir} has later checkpoints ({', '.join(later)}). "
+            "They would mix with the resumed run's. Remove them, or choose a new `output_dir`."
+        )
+    return checkpoint
 
 
 def find_checkpoint(output_dir: str, wanted: Path | Literal[True]) -> str:

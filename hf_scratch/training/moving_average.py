@@ -35,7 +35,7 @@ class MovingAverage(TrainerCallback):
         self.weights: dict[str, torch.Tensor] = {}
 
     def on_train_begin(self, args, state, control, **kwargs):
-        """Begin with a copy of the weights; a resumed run has the average of its checkpoint.
+        """Begin with a copy of the weights, or with the average of the checkpoint.
 
         Raises:
             UserError: the weights are split among processes.
@@ -63,5 +63,6 @@ class MovingAverage(TrainerCallback):
             save_file(self.weights, checkpoint / FILE)
 
     def load(self, checkpoint: Path | None) -> None:
-        """Read the average from a checkpoint's folder, which must have one; a new run begins its own."""
-        self.weights = {} if checkpoint is None else load_file(checkpoint / FILE)
+        """Read the average from a checkpoint's folder. A new run, and a checkpoint without one, begin their own."""
+        is_there = checkpoint is not None and (checkpoint / FILE).is_file()
+        self.weights = load_file(checkpoint / FILE) if is_there else {}

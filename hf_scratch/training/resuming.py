@@ -4,7 +4,9 @@
 import hashlib
 import json
 import logging
-from collections.abc import Sequence, Sized
+import uuid
+from collections.abc import Generator, Sequence, Sized
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import datasets
 import pyarrow as pa
 from accelerate import PartialState
 from accelerate.utils import gather_object
-from transformers import EarlyStoppingCallback, PreTrainedModel, Trainer, TrainerCallback
+from transformers import EarlyStoppingCallback, Trainer, TrainerCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, IntervalStrategy
 from transformers.training_args import OptimizerNames
 
@@ -20,28 +22,29 @@ from ..data.columns import ROWS_AT_ONCE
 from ..data.pairs import PairsWithBPEDropout
 from ..errors import UserError
 from ..folders import require_output_dir
-from ..manifest import MANIFEST, write_manifest
+from ..manifest import write_manifest
 from ..progress import show_progress
 from .callbacks import StopCallback, ends_epoch
-from .checkpoints import delete_old_checkpoints, find_checkpoint
+from .checkpoints import delete_old_checkpoints, find_checkpoint, read_facts, step_of, whole_checkpoints
 from .machines import on_main_process
 from .runs import describe_command
 
 logger = logging.getLogger(__name__)
 
-# training arguments that are not compared here: those in which runs differ that go on alike, those whose product is
-# `rows_per_update`, and those that Trainer compares by itself (`logging_steps`, `eval_steps`, `save_steps`)
+# arguments that may change on resume, are compared as `rows_per_update`, or that Trainer compares by itself
 UNCOMPARED_ARGUMENTS = {
     "output_dir", "run_name", "logging_dir", "resume_from_checkpoint", "ignore_data_skip", "save_total_limit",
     "per_device_train_batch_size", "gradient_accumulation_steps", "disable_tqdm", "logging_steps", "eval_steps",
     "save_steps", "logging_nan_inf_filter", "include_num_input_tokens_seen", "ddp_broadcast_buffers",
 }  # fmt: skip
 # what a saved config has that its model did not have, or that does not change what the model computes
-UNCOMPARED_FIELDS = {"_name_or_path", "architectures", "auto_map", "dtype", "transformers_version", "use_cache"}
+UNCOMPARED_FIELDS = {
+    "_name_or_path", "architectures", "auto_map", "dtype", "skip_logits", "transformers_version", "use_cache",
+}  # fmt: skip
 
 
 class CheckpointKeeper(TrainerCallback):
-    """Makes any Trainer's checkpoints ones from which a killed or stopped run goes on, and ends as one that was not.
+    """Makes a resumed run of any Trainer end as an uninterrupted one.
 
     - A checkpoint has a manifest, written last. Older checkpoints are deleted only after that.
     - Where both are due at the end of an epoch, the evaluation comes before the checkpoint. Trainer saves after the
@@ -52,7 +55,7 @@ class CheckpointKeeper(TrainerCallback):
       goes as soon as there is a later one.
 
     Args:
-        trainer: the keeper becomes one of its callbacks.
+        trainer: the keeper becomes one of its callbacks. Its `train` must be called inside `begin`.
         parts: objects that keep something in each checkpoint: `save(folder)` writes it, and `load(folder)` reads it,
             or begins anew if the folder is None. All processes call them.
     """
@@ -63,14 +66,16 @@ class CheckpointKeeper(TrainerCallback):
         self.facts: dict[str, Any] = {}  # what must not change in a run; manifests keep it
         self.commands: list[str] = []  # of the run and, where they differ, of those that resumed it
         self.has_begun, self.is_put_off, self.saves_early = False, False, False
-        self.first_step, self.saved_step, self.limit = 0, -1, None
+        self.first_step, self.saved_step = 0, -1
         # after Trainer's own, which says what is due, and before those that read a checkpoint that was saved
         trainer.callback_handler.callbacks.insert(1, self)
 
-    def begin(self, wanted) -> str | None:
-        """Find, check and read the checkpoint that `Trainer.train` is asked to resume from, if any.
+    @contextmanager
+    def begin(self, wanted) -> Generator[str | None]:
+        """Find, check and read the checkpoint that `Trainer.train` is asked to resume from, and yield it to the call.
 
-        All processes must call this, before each training.
+        All processes must call this, before each training. Inside, a `StopCallback` catches signals, and
+        `save_total_limit` is None: Trainer would delete old checkpoints before the manifest of a new one is written.
 
         Args:
             wanted: the checkpoint's folder; True for the last whole one; or None or False for a new run.
@@ -80,7 +85,9 @@ class CheckpointKeeper(TrainerCallback):
                 has other training data.
         """
         args = self.trainer.args
-        self.has_begun, self.saved_step, self.checkpoint = False, -1, None
+        self.has_begun, self.checkpoint = False, None
+        self.folder = require_output_dir(args)  # of checkpoints; a hyperparameter search has one for each trial
+        self.run_id: str | None = uuid.uuid4().hex
         self.facts = getattr(self.trainer, "batch_facts", lambda: row_facts(self.trainer))()
         self.facts |= {"optim": OptimizerNames(args.optim).value}
         if args.metric_for_best_model is not None:  # the best checkpoint is chosen by its figure on these data
@@ -96,18 +103,26 @@ class CheckpointKeeper(TrainerCallback):
         self.commands = [describe_command()]
         if wanted:
             folder = wanted if wanted is True else Path(wanted)
-            self.checkpoint = on_main_process(lambda: find_checkpoint(require_output_dir(args), folder))
+            self.checkpoint = on_main_process(lambda: find_checkpoint(self.folder, folder))
             self.check_same_run(self.checkpoint)
-            before = _read_manifest(self.checkpoint).get("commands", [])
-            self.commands = list(dict.fromkeys([*before, *self.commands]))
+            saved = read_facts(self.checkpoint)
+            self.run_id = saved.get("run_id")
+            self.commands = list(dict.fromkeys([*saved.get("commands", []), *self.commands]))
         for part in self.parts:
             part.load(None if self.checkpoint is None else Path(self.checkpoint))
-        return self.checkpoint
+        self.limit, args.save_total_limit = args.save_total_limit, None
+        with ExitStack() as stack:
+            stack.callback(setattr, args, "save_total_limit", self.limit)
+            for callback in self.trainer.callback_handler.callbacks:
+                if isinstance(callback, StopCallback):
+                    stack.enter_context(callback.catch_signals(self.trainer))
+            yield self.checkpoint
 
-    def end(self) -> None:
-        """Undo what the start of the training has changed."""
-        if self.has_begun:
-            self.trainer.args.save_total_limit = self.limit
+    def saved(self) -> list[Path]:
+        """Return the whole checkpoints of this run, by ascending step, without those of other runs beside them."""
+        step = self.trainer.state.global_step
+        folders = [folder for folder in whole_checkpoints(self.folder) if step_of(folder) <= step]
+        return [folder for folder in folders if read_facts(folder).get("run_id") == self.run_id]
 
     def is_over(self) -> bool:
         """Return whether a resumed run has made its last update already."""
@@ -117,9 +132,8 @@ class CheckpointKeeper(TrainerCallback):
         return state.global_step >= state.max_steps or (self.checkpoint is not None and has_stopped)
 
     def on_train_begin(self, args, state, control, **kwargs):
-        """Take the deletion of old checkpoints over from Trainer. The run's folder may have moved."""
-        self.has_begun, self.first_step = True, state.global_step
-        self.limit, args.save_total_limit = args.save_total_limit, None
+        """Find the best checkpoint, since the run's folder may have moved."""
+        self.has_begun, self.first_step, self.saved_step = True, state.global_step, -1
         best = self._folder(state.best_global_step)
         if best.is_dir():
             state.best_model_checkpoint = str(best)
@@ -147,14 +161,14 @@ class CheckpointKeeper(TrainerCallback):
             part.save(folder)
         self.trainer.accelerator.wait_for_everyone()  # each process has written its part
         if args.should_save:
-            facts = self.facts | {"step": state.global_step, "num_processes": args.world_size}
+            facts = self.facts | {"run_id": self.run_id, "step": state.global_step, "num_processes": args.world_size}
             facts |= {"is_early": self.saves_early, "commands": self.commands, "arguments": self._arguments()}
             write_manifest(folder, **facts)
-            delete_old_checkpoints(folder.parent, self.limit, state.best_model_checkpoint)
+            delete_old_checkpoints(self.saved(), self.limit, state.best_model_checkpoint)
         self.saved_step, self.saves_early = state.global_step, False
 
     def _folder(self, step: int | None) -> Path:
-        return Path(require_output_dir(self.trainer.args), f"{PREFIX_CHECKPOINT_DIR}-{step}")
+        return Path(self.folder, f"{PREFIX_CHECKPOINT_DIR}-{step}")
 
     def _arguments(self) -> dict[str, Any]:
         """The training arguments, and the trainer's own, as JSON gives them back."""
@@ -164,9 +178,10 @@ class CheckpointKeeper(TrainerCallback):
         return json.loads(json.dumps(arguments, default=str))
 
     def check_same_run(self, checkpoint: str | Path) -> None:
-        """Compare this run with the one that the checkpoint comes from, by the checkpoint's manifest.
+        """Compare this run with the one that the checkpoint comes from, by the checkpoint's config and manifest.
 
-        Other training arguments, which the user may want, are named in a warning. What neither a training argument nor
+        With another number of heads or dropout, for example, the same weights are another model. Other training
+        arguments, which the user may want, are named in a warning. What neither a training argument nor
         `own_arguments` holds is not compared, e.g. the number of threads. See "If a resumed run ends otherwise" in
         scripts/README.md.
 
@@ -175,8 +190,17 @@ class CheckpointKeeper(TrainerCallback):
                 `ignore_data_skip`, only the config is compared.
         """
         model: Any = self.trainer.model
-        check_same_config(model, checkpoint)
-        saved = _read_manifest(checkpoint)
+        config, path = model.config, Path(checkpoint, "config.json")
+        if path.is_file():  # an adapter's checkpoint has none
+            fields = json.loads(path.read_text(encoding="utf-8"))
+            if fields.get("model_type") == config.model_type:
+                fields = json.loads(type(config).from_dict(fields).to_json_string(use_diff=False))
+            now = json.loads(config.to_json_string(use_diff=False))
+            names = (fields | now).keys() - UNCOMPARED_FIELDS
+            before, now = ({name: each.get(name) for name in names} for each in (fields, now))
+            if before != now:
+                _refuse(checkpoint, "fields of the config", before, now)
+        saved = read_facts(checkpoint)
         facts = {} if self.trainer.args.ignore_data_skip else self.facts
         if facts != (before := {name: saved.get(name, now) for name, now in facts.items()}):
             _refuse(checkpoint, "data, batches or optimiser", before, facts)
@@ -220,30 +244,6 @@ def hash_rows(dataset) -> str | None:
             stream.write_table(table)
         digest.update(sink.getvalue())
     return digest.hexdigest()
-
-
-def check_same_config(model: PreTrainedModel, checkpoint: str | Path) -> None:
-    """Raise UserError where the checkpoint's config is not the model's, though its weights may fit.
-
-    Another number of heads or dropout, for example, makes another model of the same weights.
-    """
-    config, path = model.config, Path(checkpoint, "config.json")
-    if not path.is_file():  # an adapter's checkpoint
-        return
-    saved = json.loads(path.read_text(encoding="utf-8"))
-    if saved.get("model_type") == config.model_type:
-        saved = json.loads(type(config).from_dict(saved).to_json_string(use_diff=False))
-    now = json.loads(config.to_json_string(use_diff=False))
-    before, now = (
-        {name: fields.get(name) for name in (saved | now).keys() - UNCOMPARED_FIELDS} for fields in (saved, now)
-    )
-    if before != now:
-        _refuse(checkpoint, "fields of the config", before, now)
-
-
-def _read_manifest(checkpoint: str | Path) -> dict[str, Any]:
-    path = Path(checkpoint, MANIFEST)
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 
 def _describe_changes(before: dict[str, Any], now: dict[str, Any]) -> str:

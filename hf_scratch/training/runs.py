@@ -42,7 +42,7 @@ def open_run(args: TrainingArguments) -> Generator[str | None]:
     with ExitStack() as stack:
         on_main_process(lambda: _lock(output_dir, stack))
         check_shared_folder(output_dir)
-        checkpoint = choose_checkpoint(args)
+        checkpoint = on_main_process(lambda: choose_checkpoint(args))
         try:
             yield checkpoint
         except UserError:

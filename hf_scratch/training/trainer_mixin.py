@@ -48,7 +48,7 @@ class ScratchTrainerMixin(Trainer):
 
     - A training step computes no logits (`skip_logits`), smooths labels in the model, and adds R-Drop if
       `r_drop_alpha` is above 0. With `teacher_models`, part of the loss is the cross-entropy with their predictions.
-      All three need a model of ours: others would ignore them, so they are refused.
+      All three need a model of ours and its loss: others would ignore them, so they are refused.
     - An update sees the same rows on any number of processes, also at the end of an epoch, where stock trainers fill
       up the processes' last batches with other rows. `train_sampling_strategy="batch_rebalance"`, `dispatch_batches`,
       `split_batches` and iterable datasets other than a `RowStream` are stock.
@@ -94,11 +94,11 @@ class ScratchTrainerMixin(Trainer):
             "r_drop_alpha": r_drop_alpha,
             "teacher_models": self.distillation_alpha,
         }
-        ignored = [name for name, value in wanted.items() if value and not hasattr(self.model, "take_loss_kwargs")]
-        if ignored:
-            raise ValueError(
-                f"`{ignored[0]}` is set, but {type(self.model).__name__} is no model of hf_scratch: leave it out."
-            )
+        given, own = [name for name, value in wanted.items() if value], self.compute_loss_func is not None
+        if given and (own or not hasattr(self.model, "take_loss_kwargs")):
+            why = f"{type(self.model).__name__} is no model of hf_scratch"
+            why = "`compute_loss_func` replaces the model's loss" if own else why
+            raise ValueError(f"`{given[0]}` is set, but {why}: leave it out.")
         self.moving_average = None if ema_decay is None else MovingAverage(ema_decay)
         rows = self.train_dataset
         self.stream_position = StreamPosition(rows, self.args) if isinstance(rows, RowStream) else None
@@ -115,18 +115,17 @@ class ScratchTrainerMixin(Trainer):
         Raises:
             UserError: see there; or an option does not let the training begin.
         """
-        checkpoint = self.checkpoints.begin(resume_from_checkpoint)
-        ignore_data_skip = self.args.ignore_data_skip
-        self.args.ignore_data_skip |= self.stream_position is not None  # a stream goes on at its position
-        try:
-            return super().train(checkpoint, *args, **kwargs)
-        except SETUP_ERRORS as error:
-            if self.checkpoints.has_begun:
-                raise
-            raise UserError(f"The training cannot begin: {describe(error)}") from error
-        finally:
-            self.args.ignore_data_skip = ignore_data_skip
-            self.checkpoints.end()
+        with self.checkpoints.begin(resume_from_checkpoint) as checkpoint:
+            ignore_data_skip = self.args.ignore_data_skip
+            self.args.ignore_data_skip |= self.stream_position is not None  # a stream goes on at its position
+            try:
+                return super().train(checkpoint, *args, **kwargs)
+            except SETUP_ERRORS as error:
+                if self.checkpoints.has_begun:
+                    raise
+                raise UserError(f"The training cannot begin: {describe(error)}") from error
+            finally:
+                self.args.ignore_data_skip = ignore_data_skip
 
     def own_arguments(self) -> dict[str, float | str | None]:
         """Return what else decides an update than the arguments of stock trainers. Manifests keep it."""
@@ -361,6 +360,8 @@ class ScratchTrainerMixin(Trainer):
 
         Trainer calls it for a checkpoint's folder too. Where its weights are in shards, they are not saved here.
         """
+        if _internal_call and output_dir is not None:
+            self.checkpoints.folder = os.path.dirname(output_dir)
         plugin = fsdp_plugin(self.accelerator)
         if plugin is None:
             super().save_model(output_dir, _internal_call)
