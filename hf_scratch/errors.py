@@ -11,7 +11,8 @@ def main():
 ```
 
 Inside `preparation()`, every error that a wrong argument, file or configuration can cause counts as the user's.
-Outside it, only `UserError` and an OSError that names a file do. Any other error is a bug, and shows its traceback.
+Outside it, only `UserError` and an OSError that names a file do. A FloatingPointError, by which a diverged training
+ends, is printed alike, with status 1. Any other error is a bug, and shows its traceback.
 With HF_SCRATCH_TRACE=1 in the environment, a user's error shows its traceback too.
 """
 
@@ -72,8 +73,8 @@ def command(main: Callable) -> Callable:
             disable_bars()
         try:
             result = main(*args, **kwargs)
-        except (UserError, OSError) as error:
-            is_users = isinstance(error, UserError) or error.filename is not None
+        except (UserError, FloatingPointError, OSError) as error:
+            is_users = not isinstance(error, OSError) or error.filename is not None
             if not is_users or os.environ.get("HF_SCRATCH_TRACE") == "1":
                 raise
             rank, name = os.environ.get("LOCAL_RANK", "0"), "error"
@@ -82,7 +83,7 @@ def command(main: Callable) -> Callable:
                 name = f"error of process {rank}"
             text = f"{Path(sys.argv[0]).name}: {name}: {describe(error)}"
             tqdm.write(text, file=sys.stderr)  # does not break a progress bar
-            raise SystemExit(2) from error
+            raise SystemExit(1 if isinstance(error, FloatingPointError) else 2) from error
         distributed = sys.modules.get("torch.distributed")
         if distributed is not None and distributed.is_available() and distributed.is_initialized():
             # A thread of the group that is left when Python ends may abort the process. Nothing else may refer to the

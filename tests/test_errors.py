@@ -51,6 +51,13 @@ def test_only_some_errors_are_the_users_after_the_preparation(capsys):
             run(error, in_preparation=False)
 
 
+def test_a_training_that_diverged_is_one_line_and_status_1(capsys):
+    with pytest.raises(SystemExit) as exit:
+        run(FloatingPointError("The loss is nan"), in_preparation=False)
+    assert exit.value.code == 1
+    assert capsys.readouterr().err == "some_command.py: error: The loss is nan\n"
+
+
 def test_one_of_several_processes_speaks_first(monkeypatch, capsys):
     monkeypatch.setenv("LOCAL_RANK", "1")
     printed_before = []

@@ -122,6 +122,13 @@ def test_a_translator_of_two_word_vocabularies_is_trained_resumed_and_evaluated(
     assert result["chrf"] == pytest.approx(test["chrf"])
 
 
+def test_a_training_whose_loss_is_nan_ends_without_a_card(translation, run_here, tmp_path):
+    done = run_here("train_translation", *translation[1:], "--learning_rate", "1e30", check=False)
+    assert done.returncode == 1
+    assert re.search(r"error: The loss is nan at step \d; the last finite one was .* at step \d\.", done.stderr)
+    assert not {"README.md", "model.safetensors"} & {path.name for path in (tmp_path / "run").iterdir()}
+
+
 def test_a_training_goes_on_from_a_model_and_changes_its_config(translation, pairs, run_here, tmp_path):
     run_here("train_translation", *translation[1:], "--max_steps", 1)
     second = [

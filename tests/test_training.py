@@ -369,6 +369,35 @@ def test_the_time_limit_stops_with_a_checkpoint(make_trainer):
     assert [path.name for path in whole_checkpoints(trainer.args.output_dir)] == ["checkpoint-1"]
 
 
+class Spoil(TrainerCallback):
+    """Set a weight to nan before update 4."""
+
+    def on_step_begin(self, args, state, control, model, **kwargs):
+        if state.global_step == 3:
+            torch.nn.init.constant_(model.get_output_embeddings().weight, math.nan)
+
+
+@pytest.mark.parametrize(("logging_steps", "seen_at"), [(1, 4), (2, 4), (9, 5)])
+def test_a_loss_that_is_nan_ends_the_run_at_a_log_entry(make_trainer, logging_steps, seen_at):
+    options = {"save_strategy": "steps", "save_steps": 5, "logging_nan_inf_filter": False, "max_steps": 8}
+    trainer = make_trainer(callbacks=[StopCallback(), Spoil()], **options)
+    trainer.args.logging_steps = logging_steps
+    with pytest.raises(FloatingPointError, match=f"nan at step {seen_at}"):
+        trainer.train()
+    assert not whole_checkpoints(trainer.args.output_dir)
+    finite = [entry["loss"] for entry in trainer.state.log_history if math.isfinite(entry["loss"])]
+    assert len(finite) == 3 // logging_steps
+
+
+def test_a_loss_that_is_nan_after_the_last_entry_ends_the_run(make_trainer):
+    trainer = make_trainer(
+        callbacks=[StopCallback(), Spoil()], save_strategy="no", logging_nan_inf_filter=False, max_steps=5
+    )
+    trainer.args.logging_steps = 3
+    with pytest.raises(FloatingPointError, match=r"nan at step 5; the last finite one was .* at step 3"):
+        trainer.train()
+
+
 def test_early_stopping_needs_evaluations_and_the_best_model(tmp_path):
     data_args = DataArguments(max_minutes=1.0, early_stopping_patience=2)
     args = Seq2SeqTrainingArguments(

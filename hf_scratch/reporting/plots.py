@@ -33,6 +33,8 @@ def plot_learning_curve(log_history: list[dict], output_dir: str, objective: str
     """
     series = {"loss": [], "eval_loss": [], "eval_bleu": [], "eval_exact_match": [], "learning_rate": []}
     for entry in log_history:
+        if "train_runtime" in entry:  # what follows are evaluations of weights to choose from
+            break
         for key, points in series.items():
             if key in entry:
                 points.append((entry["step"], entry[key]))

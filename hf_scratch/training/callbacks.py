@@ -115,6 +115,7 @@ class StopCallback(TrainerCallback):
     The stopping update is evaluated and saved only as in a run that goes on. `CheckpointKeeper` adds a log entry and
     an early checkpoint after that. An evaluation that is under way is finished first. A second Ctrl-C ends the process
     at once. Outside the main thread, where Python allows no signal handlers, signals end the process as ever.
+    A loss that is nan or infinite at a log entry ends the run with a FloatingPointError.
 
     Args:
         minutes: of training. A resumed run starts its clock at zero. Default: no limit.
@@ -170,6 +171,18 @@ class StopCallback(TrainerCallback):
             self.has_stopped = control.should_training_stop = True
         if number > 1:
             self.received = number
+
+    def on_log(self, args, state, control, **kwargs):
+        """End the run if the loss is no number. Trainer logs the mean of all processes on each of them."""
+        entry = state.log_history[-1]
+        loss = entry.get("loss", entry.get("train_loss", 0.0))
+        if not math.isfinite(loss):
+            finite = [each for each in state.log_history if math.isfinite(each.get("loss", math.nan))]
+            last = f"{finite[-1]['loss']:.4g} at step {finite[-1]['step']:,}" if finite else "none"
+            raise FloatingPointError(
+                f"The loss is {loss} at step {state.global_step:,}; the last finite one was {last}. Start again with "
+                "a lower `learning_rate`, more `warmup_steps` or a smaller `max_grad_norm`; with `fp16`, try `bf16`."
+            )
 
 
 def stopping_callbacks(data_args, args: TrainingArguments) -> list[TrainerCallback]:

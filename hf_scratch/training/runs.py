@@ -45,7 +45,7 @@ def open_run(args: TrainingArguments) -> Generator[str | None]:
         checkpoint = on_main_process(lambda: choose_checkpoint(args))
         try:
             yield checkpoint
-        except UserError:
+        except (UserError, FloatingPointError):
             raise
         except (Exception, KeyboardInterrupt) as error:
             if PartialState().is_main_process:
