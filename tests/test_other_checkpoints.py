@@ -84,6 +84,7 @@ def test_what_belongs_to_the_run_and_not_to_the_model_does_not_hinder(make_train
     first, second = (make_trainer(max_steps=steps, save_strategy="steps", save_steps=1) for steps in (1, 2))
     for trainer, resume in ((first, None), (second, True)):
         trainer.model.config.skip_logits = True
+        trainer.model.config.eos_token_id = None  # which Trainer takes from the tokenizer
         trainer.train(resume_from_checkpoint=resume)
     assert second.state.global_step == 2
 
