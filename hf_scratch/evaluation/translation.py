@@ -67,7 +67,7 @@ def translate(
         generate_kwargs: passed to `generate()`.
 
     Raises:
-        ValueError: a text is blank, or longer than the model's input.
+        ValueError: a text is longer than the model's input.
     """
     translator = TranslationPipeline(model=model, tokenizer=tokenizer, device=model.device)
     own = own_batches()
