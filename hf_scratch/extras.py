@@ -1,5 +1,5 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""What only some of the code needs: the models need torch and six packages of Hugging Face alone."""
+"""What only some of the code needs: the models need torch and seven packages of Hugging Face alone."""
 
 from collections.abc import Generator
 from contextlib import contextmanager

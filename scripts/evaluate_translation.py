@@ -16,7 +16,6 @@ import hf_scratch  # noqa: F401  registers the models
 from hf_scratch.data.pairs import take_pairs
 from hf_scratch.errors import command, preparation
 from hf_scratch.evaluation.arguments import EvaluationArguments, check_writable, load_for_evaluation, report
-from hf_scratch.evaluation.metrics import load_rouge_scorer
 from hf_scratch.evaluation.translation import evaluate_translation, write_lines
 from hf_scratch.training.parsing import parse_arguments
 from hf_scratch.training.script_arguments import TASK_METADATA, check_at_least
@@ -39,8 +38,6 @@ class TranslationEvaluationArguments(EvaluationArguments):
     def check(self) -> None:
         super().check()
         check_at_least(self, 1, "num_beams")
-        if self.task == "summarization":
-            load_rouge_scorer()  # before the work: its package may be missing
         check_writable("output_file", self.output_file)
 
 

@@ -20,20 +20,14 @@ from hf_scratch.data.pairs import PairsWithBPEDropout, check_lengths, count_cut,
 from hf_scratch.data.sampling import round_up
 from hf_scratch.data.splits import describe_split
 from hf_scratch.errors import command, preparation
-from hf_scratch.evaluation.metrics import (
-    compute_bleu,
-    has_short_texts,
-    load_rouge_scorer,
-    score_summaries,
-    share_of_matches,
-)
-from hf_scratch.evaluation.translation import evaluate_translation, translate, write_lines
+from hf_scratch.evaluation.translation import evaluate_translation, has_short_texts, translate, write_lines
 from hf_scratch.reporting.batches import format_training_batch
 from hf_scratch.reporting.cards import NUM_EXAMPLES, write_translation_card
 from hf_scratch.tokenization import target_size
 from hf_scratch.training.averaging import check_averages, evaluate_and_select_weights, save_final_model
 from hf_scratch.training.budget import every_nth, fit_budget
 from hf_scratch.training.callbacks import stopping_callbacks
+from hf_scratch.training.machines import on_main_process
 from hf_scratch.training.parsing import start_training_command
 from hf_scratch.training.preparation import PairPreparation
 from hf_scratch.training.runs import open_run
@@ -52,15 +46,17 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
         The trainer, the pairs of each split, and for each split a phrase that says what was cut of it.
     """
     is_summary = data_args.task == "summarization"
-    metric = "rougeL" if is_summary else "bleu"
-    if is_summary:
-        load_rouge_scorer()  # before the work: its package may be missing
-    metrics = (metric, "exact_match") if args.predict_with_generate and not args.prediction_loss_only else ()
+    metrics = ("rougeL" if is_summary else "bleu", "exact_match")
+    metrics = metrics if args.predict_with_generate and not args.prediction_loss_only else ()
     callbacks = stopping_callbacks(data_args, args)
     data = PairPreparation(model_args, data_args, checkpoint)
     data.run(lambda splits: check_validation_data(args, splits, metrics))
     tokenizer, pairs, encoded = data.tokenizer, data.texts, data.rows
     check_averages(args, data_args.average_checkpoints, data_args.ema_decay, pairs)
+    if "test" in pairs or (metrics and "validation" in pairs):
+        from hf_scratch.evaluation.metrics import Bleu, ExactMatch, Rouge, combine_in_memory  # imports evaluate
+
+        scorer = combine_in_memory(Rouge if is_summary else Bleu, ExactMatch)  # now: a package may be missing
 
     model = choose_model(
         ScratchTransformerForConditionalGeneration,
@@ -112,12 +108,9 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
     def compute_metrics(prediction) -> dict[str, float]:
         ids = np.where(prediction.predictions < 0, tokenizer.pad_token_id, prediction.predictions)
         hypotheses = tokenizer.batch_decode(ids, skip_special_tokens=True)
-        references = list(pairs["validation"]["target"])
-        if is_summary:
-            score = score_summaries(hypotheses, references)[metric]
-        else:
-            score = compute_bleu(hypotheses, references)[0].score
-        return {metric: score, "exact_match": share_of_matches(hypotheses, references)}
+        references = pairs["validation"]["target"]
+        scores = on_main_process(lambda: scorer.compute(predictions=hypotheses, references=references))
+        return {name: scores[name] for name in metrics}
 
     train_dataset = data.train_rows
     if data_args.bpe_dropout:

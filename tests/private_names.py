@@ -112,7 +112,7 @@ PRIVATE_NAMES = [
         TRAINER, "_train_batch_size",
         "Read: the batch size that `auto_find_batch_size` may have lowered.",
     ),
-    # pipelines
+    # pipelines, metrics
     PrivateName(
         "transformers.Pipeline", "_load_tokenizer _load_processor _load_image_processor _load_feature_extractor",
         "Set to say what a pipeline loads, as transformers' guide to pipelines says.",
@@ -128,6 +128,10 @@ PRIVATE_NAMES = [
     PrivateName(
         "transformers.Pipeline", "_preprocess_params",
         "Read: the options given when the pipeline was made.",
+    ),
+    PrivateName(
+        "evaluate.Metric", "_info _compute",
+        "Overridden as evaluate's guide to metrics says.",
     ),
 ]  # fmt: skip
 

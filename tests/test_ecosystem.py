@@ -7,9 +7,10 @@ import evaluate
 import pytest
 import torch
 from conftest import make_gpt, make_transformer
-from datasets import Dataset, Features, List, Value
+from datasets import Dataset, Features, Value
 
 from hf_scratch import TranslationPipeline
+from hf_scratch.evaluation import ChrF, ExactMatch
 from hf_scratch.tokenization import train_tokenizer
 
 
@@ -44,28 +45,42 @@ def test_an_accelerate_loop_trains(gpt, tokenizer):
     assert accelerator.unwrap_model(model) is gpt
 
 
-def test_evaluates_evaluator_scores_a_translator(joint_tokenizer, tmp_path):
+@pytest.mark.parametrize("as_list", [False, True])
+def test_evaluates_evaluator_scores_a_translator(as_list, joint_tokenizer, tmp_path):
     pytest.importorskip("scipy")
     model = make_transformer(vocab_size=len(joint_tokenizer))
     for part in (model, joint_tokenizer):
         part.save_pretrained(tmp_path)
-    data = Dataset.from_dict(
-        {"text": ["A man sleeps.", "two dogs run"], "label": [["Ein Mann schläft."], ["zwei Hunde"]]}
-    )
-
-    class Matches(evaluate.Metric):
-        def _info(self):
-            features = {"predictions": Value("string"), "references": List(Value("string"))}
-            return evaluate.MetricInfo(description="", citation="", features=Features(features))
-
-        def _compute(self, predictions, references):
-            return {"predictions": predictions, "references": references}
-
-    # the task that transformers 5 took away, and that `import hf_scratch` brings back
-    scores = evaluate.evaluator("translation").compute(str(tmp_path), data=data, metric=Matches())
     translator = TranslationPipeline(model=model, tokenizer=joint_tokenizer)
-    predictions = [record["translation_text"] for record in translator(data["text"][:])]
-    assert (scores["predictions"], scores["references"]) == (predictions, data["label"][:])
+    texts = ["A man sleeps.", "two dogs run"]
+    labels = [translator(texts[0])[0]["translation_text"], "zwei Hunde"]
+    data = Dataset.from_dict({"text": texts, "label": [[label] for label in labels] if as_list else labels})
+    # the task that transformers 5 took away, and that `import hf_scratch` brings back
+    evaluator, metric = evaluate.evaluator("translation"), evaluate.combine([ExactMatch(), ChrF()])
+    for found in (
+        evaluator.compute(str(tmp_path), data=data, metric=metric),
+        evaluator.compute(model, tokenizer=joint_tokenizer, data=data, metric=metric),
+    ):
+        assert found["exact_match"] == 0.5
+        assert 0 < found["chrf"] < 100
+
+
+def test_evaluates_evaluator_measures_what_a_gpt_writes(gpt, tokenizer, tmp_path):
+    pytest.importorskip("scipy")
+    gpt.generation_config.max_new_tokens = 5  # a pipeline's default is more than the model's positions
+    for part in (gpt, tokenizer):
+        part.save_pretrained(tmp_path)
+
+    class Texts(evaluate.Measurement):  # evaluate gives such a metric the written texts alone
+        def _info(self):
+            return evaluate.MeasurementInfo("", "", Features({"data": Value("string")}))
+
+        def _compute(self, data):
+            return {"texts": data}
+
+    data = Dataset.from_dict({"text": ["the cat", "the dog ran"]})
+    written = evaluate.evaluator("text-generation").compute(str(tmp_path), data=data, metric=Texts())["texts"]
+    assert [text[: len(prompt)] for text, prompt in zip(written, data["text"], strict=True)] == data["text"][:]
 
 
 def test_lm_eval_scores_a_local_task(gpt, tokenizer, tmp_path):

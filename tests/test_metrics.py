@@ -1,27 +1,116 @@
 import json
 import math
+import pickle
+import subprocess
+import sys
+from functools import partial
 from pathlib import Path
 
+import evaluate
 import pytest
 import torch
 from conftest import make_gpt
 from datasets import Dataset
 
 from hf_scratch import ScratchGPTConfig
+from hf_scratch.evaluation import (
+    BitsPerByte,
+    Bleu,
+    ChrF,
+    ExactMatch,
+    LowercaseBleu,
+    MosesBleu,
+    Rouge,
+    score_summaries,
+    score_translations,
+)
 from hf_scratch.evaluation.language_modeling import evaluate_answers, evaluate_language_model, take_questions
-from hf_scratch.evaluation.metrics import compute_bleu, has_short_texts, score_summaries, score_translations
+from hf_scratch.evaluation.translation import has_short_texts
 from hf_scratch.tokenization import train_tokenizer
+
+METRICS = (ExactMatch, Bleu, LowercaseBleu, ChrF, partial(MosesBleu, "de"), Rouge)  # over texts
+PREDICTIONS = ["Der Hund läuft durch den Schnee", "zwei Katzen", "Eine Frau liest ein Buch im Park ."]
+REFERENCES = [
+    ["Ein Hund rennt durch den Schnee", "Der Hund läuft durch den Schnee"],
+    ["Zwei Katzen"],
+    ["Eine Frau liest im Park ein Buch.", "Im Park liest eine Frau ein Buch.", "Eine Frau liest."],
+]
+
+
+@pytest.mark.parametrize("make", [*METRICS, BitsPerByte])
+def test_a_metric_gets_all_at_once_or_in_batches_and_is_pickled(make, tmp_path):
+    metric = make(cache_dir=tmp_path)
+    copy = pickle.loads(pickle.dumps(metric))
+    inputs = (PREDICTIONS, REFERENCES) if make is not BitsPerByte else ([1.5, 2.5, 3.25], [3, 4, 5])
+    expected = metric.compute(predictions=inputs[0], references=inputs[1])
+    for begin in (0, 1):
+        rows = slice(begin, 3 * begin or 1)
+        copy.add_batch(predictions=inputs[0][rows], references=inputs[1][rows])
+    assert copy.compute() == expected
+    assert not list(tmp_path.rglob("*.arrow"))
+
+
+def test_combined_metrics_keep_their_keys():
+    scores = evaluate.combine([make() for make in METRICS]).compute(predictions=PREDICTIONS, references=REFERENCES)
+    expected = {}
+    for make in METRICS:
+        expected |= make().compute(predictions=PREDICTIONS, references=REFERENCES)
+    assert scores == expected
+    assert scores.keys() == {
+        "exact_match", "bleu", "bleu_signature", "bleu_lc", "bleu_lc_signature", "chrf", "chrf_signature",
+        "bleu_moses", "bleu_moses_signature", "rouge1", "rouge2", "rougeL", "rouge_signature",
+    }  # fmt: skip
+
+
+def test_the_best_of_several_references_counts():
+    scores = score_translations(PREDICTIONS, REFERENCES)
+    assert scores["exact_match"] == 1 / 3
+    assert scores["bleu_signature"].startswith("nrefs:var|")
+    for first, others in (("a b c d", ["x y z w", "e"]), ("e", ["a b c d"])):
+        references = [[*others, first]]
+        assert score_translations([first], references)["chrf"] == pytest.approx(100)
+        assert score_summaries([first], references)["rouge1"] == 100
+    assert score_translations(["a b c d"], [["x y z w", "a b c d"]])["bleu"] == pytest.approx(100)
+    listed = [[text] for text in PREDICTIONS]
+    assert score_translations(PREDICTIONS[::-1], listed, "de") == score_translations(
+        PREDICTIONS[::-1], PREDICTIONS, "de"
+    )
+
+
+def test_a_text_without_reference_is_an_error():
+    with pytest.raises(ValueError, match=r"Mismatch in the number of predictions \(2\) and references \(1\)"):
+        score_translations(["a", "b"], ["a"])
+
+
+def test_scores_need_no_cache_and_no_network(monkeypatch, tmp_path):
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(evaluate.config, "HF_METRICS_CACHE", tmp_path / "file" / "metrics")
+    with pytest.raises(OSError, match="file"):
+        Bleu()
+    assert score_translations(["ein Hund"], ["ein Hund"])["exact_match"] == 1
+
+
+def test_evaluate_is_imported_with_the_first_score():
+    code = """
+import sys
+import hf_scratch.training.trainers
+from hf_scratch.evaluation import evaluate_language_model, evaluate_translation
+assert "evaluate" not in sys.modules
+from hf_scratch.evaluation import Bleu
+assert "evaluate" in sys.modules and "sacrebleu" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_bleu_by_hand():
     # 4 of 5 words, 3 of 4 pairs, 2 of 3 triples, 1 of 2 quadruples; same lengths, so no brevity penalty
-    result, signature = compute_bleu(["the cat sat down here"], ["the cat sat down there"])
-    assert result.score == pytest.approx(100 * (4 / 5 * 3 / 4 * 2 / 3 * 1 / 2) ** 0.25)
-    assert signature.startswith("nrefs:1|case:mixed|eff:no|tok:13a|")
+    scores = Bleu().compute(predictions=["the cat sat down here"], references=["the cat sat down there"])
+    assert scores["bleu"] == pytest.approx(100 * (4 / 5 * 3 / 4 * 2 / 3 * 1 / 2) ** 0.25)
+    assert scores["bleu_signature"].startswith("nrefs:1|case:mixed|eff:no|tok:13a|")
 
 
 def test_bleu_pays_for_brevity():
-    assert compute_bleu(["a b c d"], ["a b c d e"])[0].score == pytest.approx(100 * math.exp(1 - 5 / 4))
+    assert score_translations(["a b c d"], ["a b c d e"])["bleu"] == pytest.approx(100 * math.exp(1 - 5 / 4))
 
 
 def test_case_counts_unless_lower_cased():
@@ -39,11 +128,11 @@ def test_one_or_two_words_are_too_short_for_bleu():
 
 def test_papers_lower_case_and_cut_by_moses_rules():
     # "z.B." stays whole, and the comma is a token: 13a would cut the one and leave "Hunde,Katzen" alike
-    result, signature = compute_bleu(["HUNDE, z.B. Dackel"], ["Hunde, z.B. dackel"], lowercase=True, moses_lang="de")
-    assert result.score == pytest.approx(100)
-    assert result.ref_len == 4
-    assert "moses-de|sacremoses" in signature
-    assert "case:lc|eff:no|tok:none" in signature
+    assert MosesBleu("de").tokenize("HUNDE, z.B. Dackel") == "hunde , z.b. dackel"
+    scores = score_translations(["HUNDE, z.B. Dackel"], ["Hunde, z.B. dackel"], "de")
+    assert scores["bleu_moses"] == pytest.approx(100)
+    assert "moses-de|sacremoses" in scores["bleu_moses_signature"]
+    assert "case:lc|eff:no|tok:none" in scores["bleu_moses_signature"]
     scores = score_translations(["ein Hund, der läuft"], ["Ein Hund, der läuft."], "de")
     assert scores["bleu_moses"] == pytest.approx(100 * math.exp(1 - 6 / 5))
     assert "bleu_moses" not in score_translations(["a b"], ["a b"])
@@ -51,8 +140,8 @@ def test_papers_lower_case_and_cut_by_moses_rules():
 
 def test_multi30ks_references_have_the_tokens_that_papers_count(multi30k):
     lines = Path(multi30k, "test.jsonl").read_text(encoding="utf-8").splitlines()
-    references = [json.loads(line)["de"] for line in lines]
-    assert compute_bleu(references, references, lowercase=True, moses_lang="de")[0].ref_len == 12_103
+    tokenize = MosesBleu("de").tokenize
+    assert sum(len(tokenize(json.loads(line)["de"]).split()) for line in lines) == 12_103
 
 
 def test_rouge_by_hand():

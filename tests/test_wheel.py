@@ -14,18 +14,20 @@ from conftest import ROOT
 pytestmark = pytest.mark.slow
 TEN_UPDATES = ["--max_steps", "10", "--eval_strategy", "no", "--save_strategy", "no", "--load_best_model_at_end",
                "false", "--use_cpu", "true"]  # fmt: skip
-# what a project of one's own does, with the seven packages alone
+# what a project of one's own does, with torch and the seven packages of Hugging Face alone
 WITHOUT_EXTRAS = """
 import hf_scratch
-from transformers import AutoModelForCausalLM, pipeline
+from transformers import AutoModelForCausalLM, AutoTokenizer, pipeline
 
 translator = pipeline("translation", model="{translator}")
 assert "Hund" in translator("A dog runs through the snow.")[0]["translation_text"]
 model = AutoModelForCausalLM.from_pretrained("{writer}")
 model.save_pretrained("copy")
-import hf_scratch.convert, hf_scratch.loading, hf_scratch.tokenization
+import hf_scratch.convert, hf_scratch.evaluation, hf_scratch.loading, hf_scratch.tokenization
+tokenizer = AutoTokenizer.from_pretrained("{writer}")
+assert hf_scratch.evaluation.evaluate_language_model(model, tokenizer, ["Once upon a time"])["bits_per_byte"] > 0
 try:
-    import hf_scratch.evaluation
+    hf_scratch.evaluation.score_translations([""], [""])
 except ImportError as error:
     assert str(error) == "sacrebleu is not installed: pip install 'hf-scratch[train]'", error
 else:
@@ -89,7 +91,7 @@ def test_accelerate_launches_a_module(python, tmp_path):
     assert (tmp_path / "run" / "model.safetensors").is_file()
 
 
-def test_the_models_need_seven_packages_alone(python, tmp_path):
+def test_the_models_need_no_extra(python, tmp_path):
     (tmp_path / "hidden").mkdir()
     (tmp_path / "hidden" / "sitecustomize.py").write_text(HIDE, encoding="utf-8")
     cards = ROOT / "model_cards"

@@ -4,6 +4,7 @@
 import math
 import time
 from collections.abc import Sequence
+from itertools import chain
 
 import torch
 from accelerate import PartialState
@@ -13,6 +14,7 @@ from transformers import PreTrainedModel
 
 from ..data.masking import MaskingCollator, split_texts
 from ..data.texts import check_padding, encode_texts, end_id
+from ..training.machines import on_main_process
 from .logits import iterate_logits
 from .processes import compute_batches
 
@@ -49,6 +51,8 @@ def evaluate_language_model(
         ValueError: the model is an encoder, the window is longer than the model's positions, the stride would leave
             tokens out, or the tokenizer has no padding token, or none that ends a text.
     """
+    from .metrics import BitsPerByte, combine_in_memory  # imports evaluate
+
     if not getattr(model.config, "is_causal", True):
         raise ValueError("The model is an encoder: it sees what it would predict. Evaluate it by `mlm_probability`.")
     longest = model.config.max_position_embeddings
@@ -90,10 +94,11 @@ def evaluate_language_model(
     batches = [windows[begin : begin + batch_size] for begin in range(0, len(windows), batch_size)]
     total = sum(compute_batches(batches, compute, "evaluating"))
     tokens = sum(count for _, count in windows)
+    size = sum(len(text.encode()) for text in texts)
     return {
         "loss": total / tokens,
         "perplexity": math.exp(total / tokens),
-        "bits_per_byte": total / math.log(2) / sum(len(text.encode()) for text in texts),
+        **combine_in_memory(BitsPerByte).compute(predictions=[total], references=[size]),
         "tokens": tokens,
         "seconds": time.perf_counter() - start,
     }
@@ -235,21 +240,24 @@ def evaluate_answers(
     Raises:
         ValueError: see `count_answer_tokens`.
     """
+    from .metrics import ExactMatch, combine_in_memory  # imports evaluate
+
     questions = list(prompts)
     max_new_tokens = count_answer_tokens(model.config, tokenizer, questions, texts)
     model.eval()
 
-    def compute(begin: int) -> int:
-        """The number of right answers."""
+    def compute(begin: int) -> list[str]:
+        """The questions with the model's answers."""
         rows = slice(begin, begin + batch_size)
         inputs = tokenizer(questions[rows], padding=True, padding_side="left", return_tensors="pt").to(model.device)
         # models with a head have `generate`, which PreTrainedModel does not annotate
         output = model.generate(**inputs, do_sample=False, max_new_tokens=max_new_tokens)  # ty: ignore[not-callable]
-        decoded = tokenizer.batch_decode(output, skip_special_tokens=True)
-        return sum(answer == text for answer, text in zip(decoded, texts[rows], strict=True))
+        return tokenizer.batch_decode(output, skip_special_tokens=True)
 
-    right = sum(compute_batches(range(0, len(texts), batch_size), compute, "answering"))
-    return {"accuracy": right / len(texts), "answers": len(texts)}
+    answered = list(chain(*compute_batches(range(0, len(texts), batch_size), compute, "answering")))
+    metric = combine_in_memory(ExactMatch)
+    scores = on_main_process(lambda: metric.compute(predictions=answered, references=texts))
+    return {"accuracy": scores["exact_match"], "answers": len(texts)}
 
 
 def sample_text(model: PreTrainedModel, tokenizer, prompt: str, max_new_tokens: int = 100, seed: int = 0) -> str:

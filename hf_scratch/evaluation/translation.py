@@ -4,13 +4,14 @@
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 
 from accelerate import PartialState
 from transformers import PreTrainedModel
 from transformers.utils import logging
 
 from ..pipelines import TranslationPipeline
-from .metrics import score_summaries, score_translations
+from ..training.machines import on_main_process
 from .processes import gather_results, own_batches
 
 
@@ -43,14 +44,14 @@ def evaluate_translation(
         The scores of `score_translations` or `score_summaries` with "sentences" (the number of texts) and "seconds",
         and the outputs.
     """
+    from .metrics import combine_for_task  # imports evaluate
+
+    target_lang = target_lang or getattr(model.config, "target_lang", None)
+    metrics = combine_for_task(task, target_lang)  # before the work: a package may be missing
     start = time.perf_counter()
     hypotheses = translate(model, tokenizer, sources, batch_size, **generate_kwargs)
     seconds = time.perf_counter() - start
-    if task == "summarization":
-        scores = score_summaries(hypotheses, references)
-    else:
-        target_lang = target_lang or getattr(model.config, "target_lang", None)
-        scores = score_translations(hypotheses, references, target_lang)
+    scores = on_main_process(lambda: metrics.compute(predictions=hypotheses, references=references))
     return {**scores, "sentences": len(hypotheses), "seconds": seconds}, hypotheses
 
 
@@ -76,6 +77,11 @@ def translate(
     translated = translator.translate_by_length(sources, own, batch_size=batch_size, **generate_kwargs)
     bar = logging.tqdm(translated, disable=not PartialState().is_main_process, **options)
     return gather_results((i, record["translation_text"]) for i, record in bar)
+
+
+def has_short_texts(texts: Sequence[str]) -> bool:
+    """Whether the texts have two words on average, or fewer: too few for BLEU, which counts four words in a row."""
+    return fmean(len(text.split()) for text in texts) <= 2
 
 
 def write_lines(path: Path, texts: Sequence[str]) -> None:
