@@ -2,8 +2,9 @@
 /** The page around the views: models, tabs, the link that carries model, view and text, and dropped folders. */
 
 import { Model } from "./views/client.js";
-import { byId, debounce, el } from "./views/dom.js";
+import { byId, el } from "./views/dom.js";
 import { InsideView } from "./views/inside.js";
+import { saveJson, subject } from "./views/save.js";
 import { explainTerms } from "./views/terms.js";
 import { Tour } from "./views/tour.js";
 import { TranslateView } from "./views/translate.js";
@@ -13,21 +14,29 @@ const VIEWS = ["translate", "write", "inside"];
 const FILES = /^[\w.-]+\.(json|safetensors)$/; // of a model's folder
 const MOST_FILES = 200;
 const LONGEST_TEXT = 400; // characters, as the text boxes take
+const TOKENS = ["chosen", "written"]; // fields of a link that are lists of token ids
+const NUMBERS = ["beams", "seed", "temperature", "top_k", "top_p", "token"];
 
 class Page {
   constructor() {
-    this.entries = new Map(); // name: {name, isTranslator, source}, and once asked for {loading}: a promise
+    // name: {name, source, isTranslator}; `loading`, once asked for, is a promise; `isMissing`: only a link names it
+    this.entries = new Map();
     this.view = null;
-    this.chosen = {}; // the model's name of each family, and of Inside
+    this.chosen = {}; // the model's name of each view
+    this.threads = { translate: {}, write: {} }; // what the views of a family share: text, tokens chosen by hand, layer, ...
     this.link = {}; // what the link carries
     this.tour = new Tour(this);
     this.views = { translate: new TranslateView(this), write: new WriteView(this), inside: new InsideView(this) };
-    this.writeLink = debounce(300, () => history.replaceState(null, "", `#${new URLSearchParams(this.link)}`));
 
-    for (const view of VIEWS) byId(`tab-${view}`).addEventListener("click", () => this.open(view));
+    for (const view of VIEWS) byId(`tab-${view}`).addEventListener("click", () => this.goTo(view));
     document.querySelector(".tabs").addEventListener("keydown", (event) => this.onTabKey(event));
     byId("model").addEventListener("change", (event) => this.openModel(event.target.value));
     byId("copy-link").addEventListener("click", () => this.copyLink());
+    byId("save-numbers").addEventListener("click", () => {
+      const numbers = this.views[this.view]?.numbers();
+      if (numbers) saveJson(numbers, this.view);
+      else this.say("There are no numbers here yet.");
+    });
     byId("open-folder").addEventListener("click", () => byId("folder").click());
     byId("folder").addEventListener("change", ({ target }) => {
       this.addFolder([...target.files].map((file) => [file.webkitRelativePath || file.name, file]));
@@ -37,52 +46,76 @@ class Page {
     explainTerms();
     document.querySelectorAll("[data-legend]").forEach(fillLegend);
     addEventListener("hashchange", () => this.followLink());
+    addEventListener("workerstopped", () => this.entries.forEach((entry) => (entry.loading = null)));
+    document.documentElement.classList.remove("waiting");
   }
 
   /** Read what models there are, and open what the link says. */
   async start() {
+    const problems = [];
     try {
-      const response = await fetch("models.json");
-      const names = response.ok ? await response.json() : [];
-      const configs = await Promise.all(names.map(async (name) => (await fetch(`models/${encodeURIComponent(name)}/config.json`)).json()));
-      names.forEach((name, i) => {
+      const names = await readJson("models.json");
+      const add = async (name) => {
         const url = new URL(`models/${encodeURIComponent(name)}/`, location.href.split("#")[0]).href;
-        this.entries.set(name, { name, isTranslator: configs[i].model_type === "scratch_transformer", source: { url } });
-      });
+        const entry = { name, source: { url } };
+        this.entries.set(name, entry);
+        try {
+          entry.isTranslator = (await readJson(`${url}config.json`)).model_type === "scratch_transformer";
+        } catch {
+          problems.push(name);
+        }
+      };
+      await Promise.all(names.map(add));
     } catch {
-      this.fail("The list of models could not be read. Drop the folder of a model onto this page.");
+      this.say("The list of models could not be read. Drop the folder of a model onto this page.");
     }
+    if (problems.length) this.say(`models.json lists ${problems.map((name) => `“${name}”`).join(", ")}, which could not be read.`);
     this.followLink();
   }
 
   /** Open what `#...` names. What it leaves out stays as it is. */
   followLink() {
-    const { view, model, text, ...options } = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
+    clearTimeout(this.linkTimer);
+    const { view, model, ...state } = readState(location.hash.slice(1));
+    if (model && !this.entries.has(model)) {
+      this.entries.set(model, { name: model, isMissing: true, isTranslator: { translate: true, write: false }[view] });
+    }
     const entry = this.entries.get(model);
     if (entry) this.choose(entry);
     const first = this.entries.size > 0 && ![...this.entries.values()].some((each) => each.isTranslator) ? "write" : "translate";
-    this.open(VIEWS.includes(view) ? view : (this.view ?? first), { text: text?.slice(0, LONGEST_TEXT), options });
+    this.open(VIEWS.includes(view) ? view : (this.view ?? first), state);
   }
 
   choose(entry) {
-    this.chosen[entry.isTranslator ? "translate" : "write"] = entry.name;
+    if (entry.isTranslator !== undefined) this.chosen[familyOf(entry)] = entry.name;
     this.chosen.inside = entry.name;
   }
 
-  /** The models of a view: those of its family, or all. */
+  /** The models of a view: those of its family, or all. Of one that could not be read, the family is not known. */
   entriesOf(view) {
     const entries = [...this.entries.values()];
-    return view === "inside" ? entries : entries.filter((entry) => entry.isTranslator === (view === "translate"));
+    return view === "inside" ? entries : entries.filter((entry) => [undefined, view === "translate"].includes(entry.isTranslator));
   }
 
-  /**
-   * Open a view.
-   *
-   * @param {string} text the text to show; default: what the view has, or else its first example.
-   */
-  async open(view, { text, options } = {}) {
+  /** Open a view as a user does, who can come back. */
+  goTo(view) {
+    this.writeLink();
+    history.pushState(null, "", location.href);
+    // Inside shows what the view before it showed
+    if (view === "inside" && this.chosen[this.view]) this.chosen.inside = this.chosen[this.view];
+    return this.open(view);
+  }
+
+  openModel(name) {
+    this.writeLink();
+    history.pushState(null, "", location.href);
+    this.choose(this.entries.get(name));
+    return this.open(this.view);
+  }
+
+  /** Open a view. `state` is what a link carries; default: what the views of the family share. */
+  async open(view, state = {}) {
     if (view !== this.view) this.views[this.view]?.hide?.();
-    const texts = { ...this.texts };
     this.view = view;
     for (const each of VIEWS) {
       byId(each).hidden = each !== view;
@@ -90,7 +123,8 @@ class Page {
       byId(`tab-${each}`).tabIndex = each === view ? 0 : -1;
     }
     const entries = this.entriesOf(view);
-    const name = entries.some((each) => each.name === this.chosen[view]) ? this.chosen[view] : entries[0]?.name;
+    const known = entries.find((each) => each.isTranslator !== undefined) ?? entries[0];
+    const name = entries.some((each) => each.name === this.chosen[view]) ? this.chosen[view] : known?.name;
     byId("model").replaceChildren(...entries.map((each) => el("option", { value: each.name, text: each.name })));
     byId("model").hidden = entries.length === 0;
     byId(view).classList.toggle("empty", !name);
@@ -101,39 +135,64 @@ class Page {
     }
     byId("model").value = name;
     this.chosen[view] = name;
+    this.freeOthers();
     const entry = this.entries.get(name);
-    const model = await this.load(entry);
-    if (!model || this.view !== view || this.chosen[view] !== name) return;
+    this.asked = { ...(this.asked?.view === view && this.asked), ...state, view }; // kept until a model can answer
+    let model;
+    try {
+      model = await this.load(entry);
+    } catch (error) {
+      if (this.view !== view || this.chosen[view] !== name) return;
+      byId(view).classList.add("empty");
+      this.link = { ...this.asked, view, model: name };
+      return this.fail(error.message, entry.isMissing ? null : () => this.open(view));
+    }
+    if (this.view !== view || this.chosen[view] !== name) return;
+    if (entry.isTranslator !== model.is_translator) {
+      entry.isTranslator = model.is_translator; // its config.json was not readable before
+      this.choose(entry);
+      if (view !== "inside") return this.open(familyOf(entry), state);
+    }
+    byId(view).classList.remove("empty");
+    const { view: _, ...asked } = this.asked;
+    this.asked = null;
+    for (const field of TOKENS.filter((each) => asked[each]?.some((id) => id >= model.vocabulary.length))) {
+      delete asked[field];
+      this.say("The link names tokens that this model does not have: they are left out.");
+    }
     this.link = { view, model: name };
-    // Inside begins with the text of the family's own view
-    const family = entry.isTranslator ? "translate" : "write";
-    const shared = view === "inside" && this.views.inside.model !== model ? texts[family] : undefined;
-    const shown = this.views[view].show(model, text ?? shared, options);
-    this.changed(this.views[view].text ? { text: this.views[view].text } : {});
+    const family = familyOf(entry);
+    if (this.threads[family].model !== name) this.threads[family] = { model: name };
+    const shown = this.views[view].show(model, Object.assign(this.threads[family], asked));
     this.describe(model);
     return shown;
   }
 
-  openModel(name) {
-    this.choose(this.entries.get(name));
-    return this.open(this.view);
+  /** Free the memory of the models that no view shows. */
+  freeOthers() {
+    const shown = Object.values(this.chosen);
+    for (const entry of this.entries.values()) {
+      if (!entry.loading || shown.includes(entry.name)) continue;
+      entry.loading.then((model) => model.free()).catch(() => {});
+      entry.loading = null;
+    }
   }
 
-  /** A model, which is loaded once; null if it could not be, which the page then says. */
+  /** A model, which is loaded once. */
   async load(entry) {
+    if (entry.isMissing) throw new Error(`${entry.name}: this model is not here. If it was a folder on your machine, open it again.`);
     if (!entry.loading) {
       this.loadingEntry = entry;
       byId("loading").textContent = `Loading ${entry.name} …`;
       this.showProgress(null);
       entry.loading = Model.load(entry.name, entry.source, (share) => entry === this.loadingEntry && this.showProgress(share));
     }
+    const { loading } = entry;
     try {
-      return await entry.loading;
+      return await loading;
     } catch (error) {
-      this.entries.delete(entry.name);
-      await this.open(this.view);
-      this.fail(`${entry.name}: ${error.message}`);
-      return null;
+      if (entry.loading === loading) entry.loading = null; // it can be tried again
+      throw new Error(`${entry.name}: ${error.message}`, { cause: error });
     } finally {
       if (entry === this.loadingEntry) {
         byId("loading").textContent = byId("percent").textContent = "";
@@ -157,22 +216,35 @@ class Page {
     byId("about").textContent = `${model.name}: ${num_parameters.toLocaleString("en")} weights (${dtype}), ${layers}, width ${config.width ?? config.d_model ?? config.hidden_size}, ${model.vocabulary.length.toLocaleString("en")} tokens. ${(model.warnings ?? []).join(" ")}`;
   }
 
-  /** A view's text or options changed: the link carries them. */
-  changed(fields) {
-    const isOwn = this.entries.get(this.chosen[this.view])?.source.files === undefined;
-    this.link = { ...this.link, ...fields };
-    if (fields.text !== undefined && this.view) {
-      const isTranslator = this.view === "inside" ? this.entries.get(this.chosen.inside)?.isTranslator : this.view === "translate";
-      this.texts = { ...this.texts, [isTranslator ? "translate" : "write"]: fields.text };
-    }
-    byId("copy-link").disabled = !isOwn;
-    this.writeLink();
+  /** A view's state changed: the link carries it, and the views of the same family share what is not `own`. */
+  changed(view, fields, own = {}) {
+    const entry = this.entries.get(this.chosen[this.view]);
+    if (this.views[this.view] !== view || this.link.model !== entry?.name) return; // it is no longer shown
+    Object.assign(this.threads[familyOf(entry)], fields);
+    this.link = { ...this.link, ...this.threads[familyOf(entry)], ...own };
+    Object.assign(subject, { model: entry.name, text: this.link.text ?? "" });
+    byId("copy-link").disabled = entry.source?.files !== undefined;
+    clearTimeout(this.linkTimer);
+    this.linkTimer = setTimeout(() => this.writeLink(), 300);
   }
 
-  /** Say one sentence, or take it back. */
-  fail(message) {
-    byId("error").textContent = message ?? "";
+  writeLink() {
+    clearTimeout(this.linkTimer);
+    if (this.link.view) history.replaceState(null, "", `#${writeState(this.link)}`);
+  }
+
+  /** Say what is wrong in one sentence, or take it back. `retry`: what a button does. */
+  fail(message, retry = null) {
+    const button = retry && el("button", { type: "button", text: "Try again", on: { click: retry } });
+    byId("error").replaceChildren(...[message, button].filter(Boolean));
     byId("error").hidden = !message;
+  }
+
+  /** Say something that stands until it is closed. */
+  say(message, ...nodes) {
+    const close = el("button.link", { type: "button", text: "Close", on: { click: () => this.say(null) } });
+    byId("notice").replaceChildren(...(message ? [`${message} `, ...nodes, close] : []));
+    byId("notice").hidden = !message;
   }
 
   /** A view says what the user did. */
@@ -183,34 +255,53 @@ class Page {
   }
 
   async copyLink() {
-    history.replaceState(null, "", `#${new URLSearchParams(this.link)}`);
+    this.writeLink();
+    const done = (text) => {
+      byId("copy-link").textContent = text;
+      setTimeout(() => (byId("copy-link").textContent = "Copy link"), 2000);
+    };
     try {
       await navigator.clipboard.writeText(location.href);
-      byId("copy-link").textContent = "Copied";
+      done("Copied");
     } catch {
-      byId("copy-link").textContent = "It is in the address bar";
+      const field = el("input", { readonly: true, value: location.href, "aria-label": "Link", on: { focus: () => field.select() } });
+      this.say("This browser does not let the page copy. Here is the link:", field);
+      field.focus();
     }
-    setTimeout(() => (byId("copy-link").textContent = "Copy link"), 2000);
   }
 
-  /** A folder that the user opened or dropped: [path, File] of each file. The model may lie in a folder of it. */
+  /** A folder that the user opened or dropped: [path, File] of each file. The models may lie in folders of it. */
   async addFolder(files) {
     this.fail(null);
+    this.say(null);
     const depth = (path) => path.split("/").length;
     const configs = files.map(([path]) => path).filter((path) => path.split("/").at(-1) === "config.json");
-    const [config = ""] = configs.sort((a, b) => depth(a) - depth(b));
-    const folder = config.slice(0, -"config.json".length);
-    const own = files.filter(([path]) => path.startsWith(folder)).map(([path, file]) => [path.slice(folder.length), file]);
-    const title = (folder || files[0]?.[0] || "").split("/").at(-2) || "dropped model";
-    let name = title;
-    for (let i = 2; this.entries.has(name); i++) name = `${title} (${i})`;
-    const entry = { name, source: { files: new Map(own.filter(([path]) => FILES.test(path))) } };
-    const model = await this.load(entry);
-    if (!model) return;
-    entry.isTranslator = model.is_translator;
-    this.entries.set(name, entry);
-    this.choose(entry);
-    await this.open(this.view === "inside" ? "inside" : entry.isTranslator ? "translate" : "write");
+    const least = Math.min(...configs.map(depth));
+    const folders = configs.filter((path) => depth(path) === least).map((path) => path.slice(0, -"config.json".length));
+    const added = [];
+    const problems = [];
+    for (const folder of folders.length ? folders : [""]) {
+      const own = new Map(files.filter(([path]) => path.startsWith(folder)).map(([path, file]) => [path.slice(folder.length), file]));
+      const title = (folder || files[0]?.[0] || "").split("/").at(-2) || "dropped model";
+      let name = title;
+      for (let i = 2; this.entries.has(name) && !this.entries.get(name).isMissing; i++) name = `${title} (${i})`;
+      const entry = { name, source: { files: new Map([...own].filter(([path]) => FILES.test(path))) } };
+      try {
+        // the first that can be loaded is opened; the others are only listed
+        if (added.length === 0) entry.isTranslator = (await this.load(entry)).is_translator;
+        else entry.isTranslator = JSON.parse(await own.get("config.json").text()).model_type === "scratch_transformer";
+        this.entries.set(name, entry);
+        added.push(entry);
+      } catch (error) {
+        problems.push(error instanceof SyntaxError ? `${name}: config.json is damaged, or is of another kind.` : error.message);
+      }
+    }
+    const [first] = added;
+    if (!first) return this.fail(problems.join(" "));
+    if (folders.length > 1) problems.push(`This folder holds ${folders.length} models; ${first.name} is open, and the list has the others.`);
+    this.choose(first);
+    this.say(problems.join(" ") || null);
+    await this.open(this.view === "inside" ? "inside" : familyOf(first));
   }
 
   acceptDrops() {
@@ -241,8 +332,30 @@ class Page {
     event.preventDefault();
     const next = VIEWS[(VIEWS.indexOf(this.view) + by + VIEWS.length) % VIEWS.length];
     byId(`tab-${next}`).focus();
-    this.open(next);
+    this.goTo(next);
   }
+}
+
+const familyOf = (entry) => (entry.isTranslator ? "translate" : "write");
+
+async function readJson(url) {
+  const response = await fetch(url);
+  if (!response.ok) throw new Error(`${response.status}`);
+  return response.json();
+}
+
+/** A view's state as a link carries it; lists of token ids are joined by commas. */
+function writeState(state) {
+  const isEmpty = (value) => value === undefined || value === null || value.length === 0;
+  return new URLSearchParams(Object.entries(state).filter(([name, value]) => name === "text" || !isEmpty(value)));
+}
+
+function readState(hash) {
+  const state = Object.fromEntries(new URLSearchParams(hash));
+  for (const name of TOKENS) if (name in state) state[name] = state[name].split(",").filter((id) => /^\d+$/.test(id)).map(Number);
+  for (const name of NUMBERS) if (name in state && !(Number(state[name]) >= 0)) delete state[name];
+  if ("text" in state) state.text = state.text.slice(0, LONGEST_TEXT);
+  return state;
 }
 
 /** [path, File] of the files of a dropped file or folder, and of the folders in it, once. */

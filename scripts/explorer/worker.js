@@ -97,7 +97,11 @@ export function serve(post) {
   const running = new Map(); // the channel of each running request, by its id
 
   async function* answer({ id, type, model, source, ...request }) {
-    if (type !== "load") return yield* sessions.get(model)[type](request);
+    if (type === "free") return { freed: sessions.delete(model) };
+    if (type !== "load") {
+      if (!sessions.has(model)) throw new Error("This model is no longer loaded: open it again.");
+      return yield* sessions.get(model)[type](request);
+    }
     const files = source.url ? fromUrl(source.url) : fromFiles(source.files);
     const session = new Session(await loadModel(files, (progress) => post({ id, type: "step", progress })));
     sessions.set(model, session);

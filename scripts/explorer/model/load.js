@@ -15,7 +15,9 @@ const LARGEST = { json: 64e6, safetensors: 1e9 }; // bytes
  */
 export function fromUrl(url) {
   return async (name) => {
-    const response = await fetch(url + name);
+    const response = await fetch(url + name).catch(() => {
+      throw new Error(`${name} could not be loaded: the server does not answer.`);
+    });
     if (response.status === 404) return null;
     if (!response.ok) throw new Error(`${name} could not be loaded: the server says ${response.status}.`);
     return { size: Number(response.headers.get("content-length")), stream: response.body };
@@ -39,9 +41,12 @@ async function readFile(source, name, parse, onProgress = () => {}) {
     if (file.size) onProgress(Math.min(1, read / file.size));
     controller.enqueue(chunk);
   };
+  const counted = file.stream.pipeThrough(new TransformStream({ transform: count }));
+  const bytes = await new Response(counted).arrayBuffer().catch(() => {
+    throw new Error(`${name} could not be read to its end: the connection was cut, the file changed, or it is too large.`);
+  });
   try {
-    const counted = file.stream.pipeThrough(new TransformStream({ transform: count }));
-    return parse(await new Response(counted).arrayBuffer());
+    return parse(bytes);
   } catch (error) {
     if (error.constructor === Error) throw error; // it is a sentence already
     throw new Error(`${name} is damaged, or is of another kind.`, { cause: error });

@@ -136,15 +136,22 @@ class ScratchModel {
     const { states, cache: extended } = this.decoder.forward(rows, cache);
     const positions = rowsOf(states, this.decoder.width);
     const kept = all ? positions : positions.filter((_, i) => (i + 1) % rows[0].length === 0);
-    const logits = this.lm_head.forward(concatenate(...kept));
+    const logits = this.score(concatenate(...kept));
     return { logits: rowsOf(logits, this.lm_head.outputs), cache: extended };
+  }
+
+  /** The head: hidden states (positions, width) -> logits (positions, vocabulary). */
+  score(states) {
+    const logits = this.lm_head.forward(states);
+    if (!logits.every(Number.isFinite)) throw new Error("The numbers of this model grow too large: its logits are not finite.");
+    return logits;
   }
 
   /** Every intermediate of one text: see the README. The GPT's ids are both arguments. */
   inspect(inputIds, decoderInputIds) {
     const trace = { ...(this.encoder && { encoder: {} }), decoder: {} };
     const { states } = this.decoder.forward([decoderInputIds], this.encode(inputIds, trace.encoder), trace.decoder);
-    trace.logits = tensor(this.lm_head.forward(states), this.lm_head.outputs);
+    trace.logits = tensor(this.score(states), this.lm_head.outputs);
     return trace;
   }
 

@@ -8,7 +8,7 @@ const FLOATS = { F32: [4, (bytes) => new Float32Array(bytes)], BF16: [2, fromBfl
  *
  * @param {ArrayBuffer} buffer the file.
  * @returns {Map<string, {shape: number[], data: Float32Array, dtype: string}>} the tensors by name, in float32.
- * @throws {Error} the file is cut short or damaged, or holds numbers that are no floats.
+ * @throws {Error} the file is cut short or damaged, or holds numbers that are no floats or not finite.
  */
 export function readSafetensors(buffer) {
   const length = buffer.byteLength < 8 ? Infinity : Number(new DataView(buffer).getBigUint64(0, true));
@@ -24,7 +24,9 @@ export function readSafetensors(buffer) {
     if (end > buffer.byteLength || end - begin !== size * shape.reduce((a, b) => a * b, 1)) {
       throw new Error(`The weights are cut short or damaged: the tensor "${name}" is not whole.`);
     }
-    tensors.set(name, { shape, dtype, data: convert(buffer.slice(begin, end)) });
+    const data = convert(buffer.slice(begin, end));
+    if (!data.every(Number.isFinite)) throw new Error(`The weights are damaged: "${name}" holds numbers that are not finite.`);
+    tensors.set(name, { shape, dtype, data });
   }
   return tensors;
 }

@@ -2,6 +2,7 @@
 /** The tree of beams, which grows step by step, and the translations it ends in. */
 
 import { decimal, el, makeChoice, numbered, percent, plain, svg } from "./dom.js";
+import { makeTable } from "./save.js";
 
 const [COLUMN, ROW, WIDTH, HEIGHT, MARGIN, FIRST] = [160, 30, 130, 22, 12, 96]; // pixels
 const PACE = 700; // milliseconds a step
@@ -49,7 +50,6 @@ export class BeamTree {
     this.root = prefix.length ? `… ${plain(model.read(prefix.at(-1))).trim()}` : "start";
     this.place();
     this.makeNodes();
-    this.highlight(0);
     this.slider.max = steps.length;
     this.found.replaceChildren(
       ...result.sequences.map((sequence, i) =>
@@ -65,6 +65,7 @@ export class BeamTree {
         ),
       ),
     );
+    this.highlight(0);
     this.goTo(steps.length);
   }
 
@@ -121,6 +122,15 @@ export class BeamTree {
       ),
     );
     this.scroll.scrollLeft = 0;
+  }
+
+  /** All candidates, as a table. */
+  toTable() {
+    const text = (candidate) => plain(this.model.read(candidate.token)).trim();
+    const lines = this.steps.flatMap(({ candidates }, step) =>
+      candidates.map((each) => [step + 1, text(each), each.parent < 0 ? "" : text(this.steps[step - 1].candidates[each.parent]), percent(Math.exp(each.log_probability)), decimal(each.score), each.outcome, each.final_score === null ? "" : decimal(each.final_score)]),
+    );
+    return makeTable([["step", "token", "after", "probability", "sum of logs", "outcome", "score"], ...lines], "Candidates of each step, best first");
   }
 
   /** Mark the way to one of the translations. */

@@ -1,38 +1,44 @@
 // Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 /** What a block of the map does, in words, as an equation, by its function of layers.py, and with its numbers. */
 
-import { decimal, el, equation, makeBars, makeChoice, numbered, percent, plain } from "./dom.js";
-import { headOf, heatMap, rowOf, sliceOf } from "./heat.js";
+import { decimal, el, equation, makeBars, makeChoice, percent, plain } from "./dom.js";
+import { drawMatrix, headOf, heatMap, rowOf, sliceOf } from "./heat.js";
 import { describe, nameOf, PARTS } from "./map.js";
+import { showRow } from "./row.js";
+import { makeMenu } from "./save.js";
 
 const NORM = "LayerNorm(x) = (x − μ) / √(σ^2 + ε) · γ + β";
 
 /**
  * The contents of the panel of a block.
  *
- * @param {object} reading {model, trace, tokens, keys, ids, position, head, lens}: the texts of the stack's tokens and of the
- *   source's; the token that is followed; what the head would predict at this block, or null.
- * @param {(position) => void} onRow called with the token of a row that is clicked.
- * @param {(head) => void} onHead called with a head that is chosen.
+ * @param {object} reading {model, trace, tokens, keys, ids, position, head, step, stage, isWide, lens, lensNote}: the texts of the
+ *   stack's tokens and of the source's; the token that is followed; which step of the panel is shown, and of the one row its
+ *   stage; whether the heads of all layers are shown; what the head would predict at this block, or null.
+ * @param {object} on what the user does: `row` (position), `head` (head, layer), `step` (name), `stage` (number), `wide` (boolean).
  * @returns {Node[]}
  */
-export function showBlock(block, reading, onRow, onHead) {
+export function showBlock(block, reading, on) {
   const { model, trace, tokens, position } = reading;
   const stack = trace[block.stack];
   const record = block.layer === undefined ? null : stack.layers[block.layer][block.part];
-  const strip = (matrix, caption) => heatMap(matrix, { caption, rows: tokens, selected: position, onRow });
-  const { title, code, formula, text, figures } = CONTENTS[block.kind === "sublayer" && block.part === "feed_forward" ? "feed_forward" : block.kind]({
-    ...reading, block, stack, record, strip, onRow, onHead,
+  const strip = (matrix, caption) => heatMap(matrix, { caption, rows: tokens, selected: position, onRow: on.row });
+  const { title, code, formula, text, figures, picker = [] } = CONTENTS[block.kind === "sublayer" && block.part === "feed_forward" ? "feed_forward" : block.kind]({
+    ...reading, block, stack, record, strip, on,
   });
-  const [name] = [describe(block, nameOf(block, model), model)];
+  // what does not fit on a screen comes step by step: {name: nodes}
+  const steps = Array.isArray(figures) ? { Numbers: figures } : { ...figures };
+  if (reading.lens) steps.Lens = showLens(reading);
+  const names = Object.keys(steps);
+  const step = names.includes(reading.step) ? reading.step : names[0];
   return [
-    el("p.kicker", { text: name }),
+    el("p.kicker", { text: describe(block, nameOf(block, model), model) }),
     el("h2", { text: title }),
     el("p", {}, ...[text].flat()),
     formula ? equation(formula) : "",
+    el("div.picker", {}, ...picker, names.length > 1 ? makeChoice("step", names.map((name) => ({ value: name, text: name })), step, on.step).element : ""),
+    ...steps[step],
     el("p.code", {}, el("span", { text: "in Python: " }), el("code", { text: code })),
-    ...figures,
-    ...(reading.lens ? showLens(reading) : []),
   ];
 }
 
@@ -106,7 +112,10 @@ const CONTENTS = {
       code: "FeedForward.forward",
       formula: name === "relu" ? "FFN(x) = max(0, x W_1 + b_1) W_2 + b_2" : `FFN(x) = ${name.replaceAll("_", " ")}(x W_1 + b_1) W_2 + b_2`,
       text: `A small network works on each vector alone: it widens it to ${inner.length} numbers, applies ${name}, and narrows it again. For “${plain(tokens[position]).trim()}”, ${active} of the ${inner.length} are above zero.`,
-      figures: [strip(record.input, "input"), strip(record.fc1, "x W₁ + b₁"), strip(record.activation, `after ${name}`), strip(record.output, "output")],
+      figures: {
+        Widened: [strip(record.input, "input"), strip(record.fc1, "x W₁ + b₁")],
+        Narrowed: [strip(record.activation, `after ${name}`), strip(record.output, "output")],
+      },
     };
   },
   add({ record, block, strip, tokens, position, model }) {
@@ -121,7 +130,10 @@ const CONTENTS = {
         term("residual stream"),
         `. For “${plain(tokens[position]).trim()}”, a vector of length ${decimal(size(record.x))} is changed by one of length ${decimal(size(record.output))}.`,
       ],
-      figures: [strip(record.x, "x"), strip(record.output, "output"), strip(record.sum, "x + output"), ...(first ? [] : [strip(record.hidden_states, "after LayerNorm")])],
+      figures: {
+        Added: [strip(record.x, "x"), strip(record.output, "output"), strip(record.sum, "x + output")],
+        ...(!first && { Normalized: [strip(record.sum, "x + output"), strip(record.hidden_states, "after LayerNorm")] }),
+      },
     };
   },
   last_norm({ stack, strip, tokens, position, model, block }) {
@@ -167,7 +179,7 @@ const CONTENTS = {
 };
 
 /** Scaled dot-product attention of one head, from Q, K and V to the weighted values. */
-function showAttention({ record, block, tokens, keys, position, head, model, strip, onRow, onHead }) {
+function showAttention({ record, stack, block, tokens, keys, position, head, stage, isWide, model, strip, on }) {
   const isCross = block.part === "cross_attn";
   const names = isCross ? keys : tokens;
   const [numHeads, , numKeys] = record.weights.shape;
@@ -176,40 +188,68 @@ function showAttention({ record, block, tokens, keys, position, head, model, str
   const row = [...rowOf(weights, position)];
   const best = row.map((weight, i) => [weight, i]).sort((a, b) => b[0] - a[0]).slice(0, 3).filter(([weight]) => weight > 0);
   const shares = best.map(([weight, i]) => `“${plain(names[i]).trim()}” ${percent(weight)}`).join(", ");
-  const ofQueries = (matrix, caption) => heatMap(matrix, { caption, rows: tokens, selected: position, onRow });
-  const ofKeys = (matrix, caption) => heatMap(matrix, { caption, rows: names, selected: isCross ? null : position, onRow: isCross ? () => {} : onRow });
-  const scores = sliceOf(record.scores, head);
-  const scoresOfRow = rowOf(scores, position);
-  const bestKey = topOf(scoresOfRow, 1)[0];
-  const score = scoresOfRow[bestKey];
-  const fit = `“${plain(tokens[position]).trim()}” and “${plain(names[bestKey]).trim()}” fit best: ${decimal(score * Math.sqrt(headDim))} / √${headDim} = ${decimal(score)}. `;
-  const square = (matrix, caption, power) => heatMap(matrix, { caption, rows: tokens, columns: names, selected: position, onRow, power });
+  const ofQueries = (matrix, caption) => heatMap(matrix, { caption, rows: tokens, selected: position, onRow: on.row });
+  const ofKeys = (matrix, caption) => heatMap(matrix, { caption, rows: names, selected: isCross ? null : position, onRow: isCross ? () => {} : on.row });
+  const square = (matrix, caption, power) => heatMap(matrix, { caption, rows: tokens, columns: names, selected: position, onRow: on.row, power });
   const isMasked = !isCross && block.stack === "decoder";
-  const step = (text, ...figures) => el("section.step", {}, el("p", {}, ...[text].flat()), ...figures);
+  const say = (...text) => el("p.note", {}, ...text);
+  const one = { token: tokens[position], names, headDim, isMasked, scores: rowOf(sliceOf(record.scores, head), position), weights: row, query: rowOf(headOf(record.query, head), position), key: headOf(record.key, head), value: headOf(record.value, head), context: rowOf(headOf(record.context, head), position) };
+  const begins = isCross ? "Each token of the translation asks with its query; where the key of a source token fits, its value is taken." : "Each token asks with its query; where the key of a token fits, its value is taken.";
   return {
     title: isCross ? "Looking at the source" : "Looking at the other tokens",
     code: "MultiHeadAttention.forward, eager_attention_forward",
-    formula: "Attention(Q, K, V) = softmax(Q K^T / √d_k) V",
-    text: isCross
-      ? ["Each token of the translation asks a question, the query, and each source token offers a key. Where they fit, its value is taken. ", numHeads > 1 ? el("span", {}, `${numHeads} `, term("head", "heads"), " ask at once.") : ""]
-      : ["Each token asks a question, the query, and each token offers a key. Where they fit, its value is taken. ", numHeads > 1 ? el("span", {}, `${numHeads} `, term("head", "heads"), " ask at once.") : ""],
-    figures: [
-      makeChoice("head", numbered(numHeads), head, onHead).element,
-      step(`1. Each vector of ${width} numbers, times three learned matrices: a query and a key of ${headDim} numbers, a value of ${vHeadDim}.${isCross ? " Keys and values come from the source." : ""}`, ofQueries(headOf(record.query, head), "Q"), ofKeys(headOf(record.key, head), "K"), ofKeys(headOf(record.value, head), "V")),
-      step(
-        [`2. Each query times each key, divided by √${headDim}. ${fit}`, ...(isMasked ? ["Grey: ", term("mask", "masked"), ", because a token must not see those after it."] : [])],
-        square(scores, isMasked ? "Q Kᵀ / √dₖ, masked" : "Q Kᵀ / √dₖ"),
-      ),
-      step(["3. ", term("softmax"), ` makes weights of them: each row sums to 1. “${plain(tokens[position]).trim()}” looks at ${shares}${numKeys > best.length ? ", …" : "."}`], square(weights, "weights", 1)),
-      step("4. The values, weighted and added: what this head found for each token.", ofQueries(headOf(record.context, head), "weights · V")),
-      step("5. What all heads found, side by side, times a last matrix.", strip(record.output, "output")),
-    ],
+    text: [`${begins} `, numHeads > 1 ? el("span", {}, `${numHeads} `, term("head", "heads"), " ask at once.") : ""],
+    picker: [makeHeads(stack, block, head, isWide, on)],
+    figures: {
+      "Q, K": [
+        equation("Attention(Q, K, V) = softmax(Q K^T / √d_k) V"),
+        say(`Each vector of ${width} numbers, times learned matrices: a query and a key of ${headDim} numbers${isCross ? "; the keys come from the source" : ""}.`),
+        ofQueries(headOf(record.query, head), "Q"), ofKeys(headOf(record.key, head), "K"),
+      ],
+      "One row": showRow(one, stage, on.stage),
+      Scores: [
+        say("Each query times each key, divided by the root of their size. ", ...(isMasked ? ["Grey: ", term("mask", "masked"), ", because a token must not see those after it."] : [])),
+        square(sliceOf(record.scores, head), isMasked ? "Q Kᵀ / √dₖ, masked" : "Q Kᵀ / √dₖ"),
+      ],
+      Weights: [
+        say(term("softmax"), ` makes weights of the scores: each row sums to 1. “${plain(tokens[position]).trim()}” looks at ${shares}${numKeys > best.length ? ", …" : "."}`),
+        square(weights, "weights", 1),
+      ],
+      Values: [
+        say(`The values, ${vHeadDim} numbers each, weighted and added; then what all heads found, side by side, times a last matrix.`),
+        ofKeys(headOf(record.value, head), "V"), ofQueries(headOf(record.context, head), "weights · V"), strip(record.output, "output"),
+      ],
+    },
   };
+}
+
+/** The weights of every head of the layer, or of all layers, as small pictures: a click makes one large. */
+function makeHeads(stack, block, head, isWide, on) {
+  const numLayers = stack.layers.length;
+  const layers = isWide ? [...Array(numLayers).keys()] : [block.layer];
+  const thumbnail = (layer) => (matrix, i) => {
+    const isShown = layer === block.layer && i === head;
+    return el(
+      "button.thumbnail",
+      { type: "button", "aria-pressed": String(isShown), "aria-label": `layer ${layer + 1}, head ${i + 1}`, title: `layer ${layer + 1}, head ${i + 1}`, on: { click: () => on.head(i, layer) } },
+      drawMatrix(matrix, { largest: 1, power: 0.8 }),
+      isWide ? null : el("span", { text: i + 1 }),
+    );
+  };
+  const rows = layers.map((layer) => {
+    const { weights } = stack.layers[layer][block.part];
+    const heads = Array.from({ length: weights.shape[0] }, (_, i) => sliceOf(weights, i));
+    return el("div.thumbnails", {}, isWide ? el("span.note", { text: layer + 1 }) : null, ...heads.map(thumbnail(layer)));
+  });
+  const name = isWide ? "heads of all layers" : "heads";
+  const grid = el("div.grid", {}, ...rows);
+  const wide = numLayers > 1 ? el("button.link", { type: "button", "aria-pressed": String(isWide), text: "All layers", on: { click: () => on.wide(!isWide) } }) : null;
+  return el("div.heads", { role: "group", "aria-label": name, class: isWide ? "wide" : null }, el("span.choice-label", { text: "head" }), grid, wide, makeMenu(`${PARTS[block.part]}, ${name}`, () => grid));
 }
 
 function showLens({ lens, tokens, position, lensNote }) {
   return [
-    el("section.step.lens", {}, el("h3", {}, "What the model would say here"), el("p.note", {}, `${lensNote} “${plain(tokens[position]).trim()}”: the `, term("logit lens"), "."), makeBars(lens, { label: "What the model would say here" }).element),
+    el("section.lens", {}, el("p.note", {}, `${lensNote} “${plain(tokens[position]).trim()}”: the `, term("logit lens"), "."), makeBars(lens, { label: "What the model would say here" }).element),
   ];
 }
 

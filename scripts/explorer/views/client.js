@@ -3,23 +3,31 @@
 
 import { endsOf } from "../model/generate.js";
 
-const worker = new Worker(new URL("../worker.js", import.meta.url), { type: "module" });
 const waiting = new Map();
 let lastId = 0;
+let worker = null;
 
-worker.onmessage = ({ data: { id, type, ...reply } }) => {
-  const request = waiting.get(id);
-  if (request === undefined) return;
-  if (type === "step") return request.onStep?.(reply);
-  waiting.delete(id);
-  if (type === "error") request.reject(new Error(reply.message));
-  else request.resolve(type === "result" ? reply : null);
-};
-worker.onerror = (event) => {
-  event.preventDefault();
-  for (const { reject } of waiting.values()) reject(new Error("The model stopped: reload the page."));
-  waiting.clear();
-};
+/** A worker that begins as a `blob:` is under the page's policy; one that begins as a file is under none. */
+function startWorker() {
+  const code = `import ${JSON.stringify(new URL("../worker.js", import.meta.url).href)};`;
+  worker = new Worker(URL.createObjectURL(new Blob([code], { type: "text/javascript" })), { type: "module" });
+  worker.onmessage = ({ data: { id, type, ...reply } }) => {
+    const request = waiting.get(id);
+    if (request === undefined) return;
+    if (type === "step") return request.onStep?.(reply);
+    waiting.delete(id);
+    if (type === "error") request.reject(new Error(reply.message));
+    else request.resolve(type === "result" ? reply : null);
+  };
+  worker.onerror = worker.onmessageerror = (event) => {
+    event.preventDefault();
+    worker.terminate();
+    worker = null; // the next request starts another, which has no models
+    dispatchEvent(new Event("workerstopped"));
+    for (const { reject } of waiting.values()) reject(new Error("The worker that runs the models stopped, or could not be loaded."));
+    waiting.clear();
+  };
+}
 
 /**
  * Ask the worker.
@@ -32,20 +40,27 @@ export function ask(request, onStep = null) {
   const id = ++lastId;
   return new Promise((resolve, reject) => {
     waiting.set(id, { resolve, reject, onStep });
+    if (!worker) startWorker();
     worker.postMessage({ id, ...request });
   });
 }
 
-/** A loaded model. */
+/** A loaded model; `key` is its name for the worker. */
 export class Model {
-  constructor(name, description) {
-    this.name = name;
+  constructor(name, key, description) {
+    Object.assign(this, { name, key });
     Object.assign(this, description); // config, is_translator, generation_config, num_parameters, vocabulary, ...
   }
 
   /** @param {(share: number) => void} onProgress told which share of the weights has been read, from 0 to 1. */
   static async load(name, source, onProgress) {
-    return new Model(name, await ask({ type: "load", model: name, source }, ({ progress }) => onProgress(progress)));
+    const key = `${name} ${++lastId}`; // one that is loaded again is another
+    return new Model(name, key, await ask({ type: "load", model: key, source }, ({ progress }) => onProgress(progress)));
+  }
+
+  /** Let its memory be used for another. */
+  free() {
+    return ask({ type: "free", model: this.key });
   }
 
   /** The text of a token that the model writes. */
@@ -63,20 +78,20 @@ export class Model {
   }
 
   search(text, { prefix = [], options = {} }, onStep) {
-    return ask({ type: "search", channel: "search", model: this.name, text, prefix, options }, onStep);
+    return ask({ type: "search", channel: "search", model: this.key, text, prefix, options }, onStep);
   }
 
   predict(given, channel = "predict") {
-    return ask({ type: "predict", channel, model: this.name, ...given });
+    return ask({ type: "predict", channel, model: this.key, ...given });
   }
 
   inspect(given, channel = "inspect") {
-    return ask({ type: "inspect", channel, model: this.name, ...given });
+    return ask({ type: "inspect", channel, model: this.key, ...given });
   }
 
   /** What the head would predict at each vector of a Float32Array (n * width): n lists of alternatives. */
   async lens(stack, states, num_alternatives = 5) {
-    const result = await ask({ type: "lens", channel: "lens", model: this.name, stack, states, num_alternatives });
+    const result = await ask({ type: "lens", channel: "lens", model: this.key, stack, states, num_alternatives });
     return result?.alternatives;
   }
 

@@ -42,8 +42,8 @@ export function percent(share) {
   return `${(100 * share).toFixed(share < 0.0995 || (share > 0.995 && share < 0.9995) ? 1 : 0)} %`;
 }
 
-/** A number with a real minus sign. */
-export const decimal = (number, digits = 2) => number.toFixed(digits).replace("-", "−");
+/** A number with a real minus sign, which 0 does not get. */
+export const decimal = (number, digits = 2) => number.toFixed(digits).replace(/^-(?=[0.]*[1-9])/, "−").replace("-", "");
 
 /** How much colour a token gets: none if it was certain, all at a probability of one in a thousand. */
 export const tint = (probability) => `${Math.round(Math.min(1, -Math.log(probability) / Math.log(1000)) * 70)}%`;
@@ -142,12 +142,14 @@ export function rove(container, selector, keys = { ArrowRight: 1, ArrowLeft: -1 
   });
 }
 
-/** Other children for a container. The focus stays in it: on the element at the same place. */
+/** Other children for a container. The focus stays in it: on the element of the same name, or at the same place. */
 export function redraw(container, ...children) {
   const places = () => [...container.querySelectorAll("button, [tabindex]")];
+  const nameOf = (each) => each.ariaLabel ?? each.textContent;
   const place = places().indexOf(document.activeElement);
+  const name = nameOf(document.activeElement);
   container.replaceChildren(...children);
-  if (place >= 0) places()[place]?.focus({ preventScroll: true });
+  if (place >= 0) (places().find((each) => nameOf(each) === name) ?? places()[place])?.focus({ preventScroll: true });
 }
 
 /** The last call counts, after a pause. */

@@ -2,6 +2,7 @@
 /** Matrices as small heat maps: blue above zero, orange below, with a number for the cell under the pointer. */
 
 import { decimal, el, plain } from "./dom.js";
+import { makeMenu, makeTable } from "./save.js";
 
 const dark = matchMedia("(prefers-color-scheme: dark)");
 const COLORS = {
@@ -27,8 +28,11 @@ export function sliceOf({ shape: [, queries, keys], data }, head) {
 /** A row of a matrix. */
 export const rowOf = ({ shape: [, columns], data }, row) => data.subarray(row * columns, (row + 1) * columns);
 
+/** The cell whose number stays when the pointer leaves, in each figure that has such a cell: {caption, row, column}. */
+let pinned = null;
+
 /**
- * A figure of a matrix.
+ * A figure of a matrix. A cell is read with the pointer, a tap, or the arrow keys.
  *
  * @param {{shape, data}} matrix (rows, columns); -Infinity is drawn as masked.
  * @param {string} caption its name, as text before the shape.
@@ -41,47 +45,93 @@ export const rowOf = ({ shape: [, columns], data }, row) => data.subarray(row * 
 export function heatMap(matrix, { caption, rows, columns = null, selected, onRow, power = 0.7 }) {
   const [height, width] = matrix.shape;
   const finite = matrix.data.filter(Number.isFinite);
-  const largest = finite.reduce((most, number) => Math.max(most, Math.abs(number)), 1e-12);
+  const largest = largestOf(matrix);
   const lowest = finite.reduce((least, number) => Math.min(least, number), Infinity);
-  const cell = columns ? Math.max(14, Math.min(30, Math.floor(420 / width))) : height > 24 ? 10 : 14;
+  const highest = finite.reduce((most, number) => Math.max(most, number), -Infinity);
+  const cell = columns ? Math.max(14, Math.min(28, Math.floor(400 / width), Math.floor(300 / height))) : height > 24 ? 10 : height > 10 ? 12 : 14;
+  const quote = (text) => `“${plain(text).trim()}”`;
+  const show = (value) => (Number.isFinite(value) ? decimal(value, 3) : "masked");
 
-  const canvas = el("canvas", { role: "img", "aria-label": `${caption}, ${height} by ${width}, from ${decimal(lowest)} to ${decimal(finite.reduce((most, number) => Math.max(most, number), -Infinity))}` });
-  [canvas.width, canvas.height] = [width, height];
+  const canvas = drawMatrix(matrix, { largest, power });
+  const about = `${caption}, ${height} by ${width}, from ${decimal(lowest)} to ${decimal(highest)}; the arrow keys lead from cell to cell`;
+  for (const [name, value] of Object.entries({ role: "img", tabindex: 0, "aria-label": about })) canvas.setAttribute(name, value);
   canvas.style.setProperty("height", `${height * cell}px`);
   if (columns) canvas.style.setProperty("width", `${width * cell}px`);
-  paint(canvas, matrix, largest, power);
 
-  const reading = el("span.reading");
-  const quiet = `${lowest < 0 ? `−${largest.toPrecision(2)} to ` : "0 to "}${largest.toPrecision(2)}`;
-  reading.textContent = quiet;
+  const reading = el("span.reading", { "aria-live": "polite" });
+  const cursor = el("span.cursor", { "aria-hidden": "true", hidden: true, style: { height: `${cell}px`, width: `max(${100 / width}%, 3px)` } });
+  const read = (row, column) => {
+    const name = columns ? quote(columns[column]) : column;
+    reading.textContent = `${quote(rows[row])}, ${name}: ${show(matrix.data[row * width + column])}`;
+    cursor.hidden = false;
+    cursor.style.setProperty("top", `${row * cell}px`);
+    cursor.style.setProperty("left", `${(100 * column) / width}%`);
+  };
+  const rest = () => {
+    const isHere = pinned?.caption === caption && pinned.row < height && pinned.column < width;
+    cursor.hidden = !isHere;
+    if (isHere) read(pinned.row, pinned.column);
+    else reading.textContent = `${lowest < 0 ? `−${largest.toPrecision(2)} to ` : "0 to "}${largest.toPrecision(2)}`;
+  };
+  const pin = (row, column) => {
+    pinned = { caption, row, column };
+    document.querySelectorAll(".heat .canvas").forEach((each) => each.dispatchEvent(new Event("rest"))); // another loses its cell
+  };
+  const move = (down, right) => {
+    const { row, column } = pinned?.caption === caption ? pinned : { row: selected ?? 0, column: -right };
+    pin(Math.max(0, Math.min(height - 1, row + down)), Math.max(0, Math.min(width - 1, column + right)));
+  };
   const placeOf = (event) => {
     const box = canvas.getBoundingClientRect();
     const along = (position, size, count) => Math.max(0, Math.min(count - 1, Math.floor((position / size) * count)));
     return [along(event.clientY - box.top, box.height, height), along(event.clientX - box.left, box.width, width)];
   };
-  canvas.addEventListener("pointermove", (event) => {
-    const [row, column] = placeOf(event);
-    const value = matrix.data[row * width + column];
-    const name = columns ? `“${plain(columns[column]).trim()}”` : column;
-    reading.textContent = `“${plain(rows[row]).trim()}”, ${name}: ${Number.isFinite(value) ? decimal(value, 3) : "masked"}`;
+  canvas.addEventListener("pointermove", (event) => read(...placeOf(event)));
+  canvas.addEventListener("pointerleave", rest);
+  canvas.addEventListener("click", (event) => {
+    pin(...placeOf(event));
+    onRow(placeOf(event)[0]);
   });
-  canvas.addEventListener("pointerleave", () => (reading.textContent = quiet));
-  canvas.addEventListener("click", (event) => onRow(placeOf(event)[0]));
+  canvas.addEventListener("keydown", (event) => {
+    const by = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
+    if (by) move(...by);
+    else if (event.key === "Enter" && pinned?.caption === caption) onRow(pinned.row);
+    else return;
+    event.preventDefault();
+  });
 
   const label = (text, i) => el("bdi", { text, class: i === selected ? "here" : null });
   const frame = el("span.frame", { "aria-hidden": "true", style: { top: `${selected * cell}px`, height: `${cell}px` } });
-  return el(
+  const arrow = (text, name, ...by) => el("button", { type: "button", tabindex: -1, text, "aria-label": `One cell ${name}`, on: { click: () => move(...by) } });
+  const pad = el("span.pad", {}, arrow("◂", "left", 0, -1), arrow("▸", "right", 0, 1), arrow("▴", "up", -1, 0), arrow("▾", "down", 1, 0));
+  const toRow = (text, row) => [plain(text).trim(), ...Array.from(rowOf(matrix, row), show)];
+  const table = () => makeTable([["", ...(columns?.map((text) => plain(text).trim()) ?? Array(width).keys())], ...rows.map(toRow)], caption);
+  const figure = el(
     "figure.heat",
     { style: { "--cell": `${cell}px` }, class: columns ? "square" : null },
-    el("figcaption", {}, el("span", {}, el("b", { text: caption }), ` ${height} × ${width}`), reading),
+    el("figcaption", {}, el("span", {}, el("b", { text: caption }), ` ${height} × ${width}`), reading, pad),
     el(
       "div.scroll",
       {},
       columns ? el("div.columns", { "aria-hidden": "true" }, ...columns.map((text) => el("bdi", { text }))) : null,
       el("div.rows", { "aria-hidden": "true" }, ...rows.map(label)),
-      el("div.canvas", {}, canvas, selected === null ? null : frame),
+      el("div.canvas", { on: { rest } }, canvas, selected === null ? null : frame, cursor),
     ),
+    makeMenu(caption, () => figure, table),
   );
+  rest();
+  return figure;
+}
+
+/** The largest finite number of a matrix, without its sign. */
+export const largestOf = ({ data }) => data.reduce((most, number) => (Number.isFinite(number) ? Math.max(most, Math.abs(number)) : most), 1e-12);
+
+/** A matrix as a canvas of a pixel for each number. */
+export function drawMatrix(matrix, { largest = largestOf(matrix), power = 0.7 } = {}) {
+  const [height, width] = matrix.shape;
+  const canvas = el("canvas", { width, height });
+  paint(canvas, matrix, largest, power);
+  return canvas;
 }
 
 function paint(canvas, { data }, largest, power) {

@@ -5,6 +5,8 @@ import { showBlock } from "./blocks.js";
 import { byId, debounce, el, makeChoice, numbered, percent, plain, redraw, rove, tokenText } from "./dom.js";
 import { rowOf } from "./heat.js";
 import { drawMap, isSame, listBlocks, PARTS } from "./map.js";
+import { pauseRow } from "./row.js";
+import { makeMenu } from "./save.js";
 
 const LONGEST = 64; // tokens that are shown
 const EXAMPLES = {
@@ -18,14 +20,19 @@ export class InsideView {
     this.page = page;
     this.model = null;
     this.text = "";
+    this.step = undefined; // of the block's panel; its first
+    this.stage = 0; // of the one row
+    this.isWide = false; // all layers' heads
     const input = byId("inside-text");
     const read = debounce(60, () => this.read(input.value));
     input.addEventListener("input", read);
     byId("map").addEventListener("keydown", (event) => this.onKey(event));
+    byId("map-menu").append(makeMenu("the model", () => byId("map").firstChild));
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.trace && this.draw());
   }
 
-  show(model, text) {
+  /** Show a model and {text, chosen, written, beams, layer, head, token}, and the `block` and `step` that a link names. */
+  show(model, { text, chosen = [], written = [], beams, layer, head, token, block, step }) {
     const isNew = model !== this.model;
     const typed = this.model ? "" : byId("inside-text").value;
     this.model = model;
@@ -33,14 +40,22 @@ export class InsideView {
     byId("inside-examples").replaceChildren(
       ...examples.map((example) => el("button", { type: "button", text: example, on: { click: () => this.use(example) } })),
     );
+    const attention = { stack: "decoder", kind: "sublayer", layer: 0, part: model.is_translator ? "cross_attn" : "self_attn" };
     if (isNew) {
-      this.trace = null;
-      this.layers = { encoder: 0, decoder: 0 };
-      this.head = 0;
-      this.position = null;
-      this.selected = { stack: "decoder", kind: "sublayer", layer: 0, part: model.is_translator ? "cross_attn" : "self_attn" };
+      Object.assign(this, { trace: null, layers: { encoder: 0, decoder: 0 }, head: 0, position: null, selected: attention });
     }
-    if (isNew || text !== undefined) return this.use(text || typed || examples[0]);
+    const blocks = ["encoder", "decoder"].flatMap((stack) => (stack === "encoder" && !model.is_translator ? [] : listBlocks(model, stack)));
+    const named = blocks.find((each) => keyOf(each) === block);
+    const ofLayer = { ...(this.selected.layer === undefined || this.selected.stack === "encoder" ? attention : this.selected), layer: Number(layer) };
+    if (named) this.selected = named;
+    else if (layer !== undefined && blocks.some((each) => isSame(each, ofLayer))) this.selected = ofLayer;
+    else if (token !== undefined && this.selected.stack === "encoder") this.selected = attention;
+    if (this.selected.layer !== undefined) this.layers[this.selected.stack] = this.selected.layer;
+    if (head !== undefined) this.head = Number(head) || 0;
+    if (token !== undefined) this.position = Number(token);
+    if (step !== undefined) this.step = step;
+    byId("inside-text").value = text ?? (typed || examples[0]);
+    return this.read(byId("inside-text").value, { chosen, written, beams });
   }
 
   use(text) {
@@ -48,24 +63,40 @@ export class InsideView {
     return this.read(text);
   }
 
-  /** Run the model over a text; a translator reads its own translation in the decoder. */
-  async read(text) {
+  /**
+   * Run the model over a text; a translator reads its own translation in the decoder.
+   *
+   * @param {object} given the tokens of the translation that were `chosen` by hand, those that were `written` after the text, and `beams`.
+   */
+  async read(text, { chosen = [], written = [], beams } = {}) {
     const { model } = this;
     if (!model) return;
     this.text = text;
-    this.page.changed({ text });
+    this.page.changed(this, { text, chosen, written }, this.own);
     try {
-      let given = { text };
       if (text.trim() === "") return this.clear();
+      let given;
+      let note = "";
       if (model.is_translator) {
-        const found = await model.search(text, { options: { max_new_tokens: LONGEST } });
+        const options = { max_new_tokens: Math.max(1, LONGEST - chosen.length), ...(beams && { num_beams: Number(beams) }) };
+        const found = await model.search(text, { prefix: chosen, options });
         if (!found || model !== this.model) return;
         given = { input_ids: found.input_ids, decoder_input_ids: [...found.prompt, ...found.sequences[0].ids.slice(0, -1)] };
+        if (chosen.length) note = `You chose the first ${chosen.length === 1 ? "token" : `${chosen.length} tokens`} of the translation. `;
+      } else {
+        const found = await model.predict({ text, from: Infinity }, "inside-predict");
+        if (!found || model !== this.model) return;
+        const ids = [...found.input_ids, ...written];
+        given = { input_ids: ids.slice(0, LONGEST) };
+        if (written.length) note = `${written.length === 1 ? "The token" : `The ${written.length} tokens`} of Write come after it. `;
+        if (ids.length > LONGEST) note += `Only the first ${LONGEST} of ${ids.length} tokens are shown. `;
       }
       const trace = await model.inspect(given, "inside-inspect");
       if (!trace || model !== this.model) return;
       if (trace.input_ids.length > LONGEST) throw new Error(`The text has ${trace.input_ids.length} tokens; here, at most ${LONGEST} can be shown.`);
       this.page.fail(null);
+      const isOwn = chosen.length + written.length > 0;
+      byId("inside-note").replaceChildren(note, isOwn ? el("button.link", { type: "button", text: "Without them", on: { click: () => this.use(text) } }) : "");
       this.trace = trace;
       this.ids = { encoder: trace.input_ids, decoder: model.is_translator ? given.decoder_input_ids : trace.input_ids };
       this.texts = {
@@ -83,9 +114,29 @@ export class InsideView {
     }
   }
 
+  /** All of the block and its stack's tokens, as JSON is saved. */
+  numbers() {
+    if (!this.trace) return null;
+    const { selected, trace, texts, ids, position, head } = this;
+    const { layers, ...stack } = trace[selected.stack];
+    const numbers = selected.layer === undefined ? stack : layers[selected.layer][selected.part];
+    const isHead = ["linear", "softmax"].includes(selected.kind);
+    return { block: selected, token: position, head, tokens: texts, ids, numbers: isHead ? { logits: trace.logits } : numbers };
+  }
+
+  /** What only this view's link carries. */
+  get own() {
+    return { block: keyOf(this.selected), step: this.step };
+  }
+
+  /** The link and the other views carry what is followed. */
+  tell(fields) {
+    this.page.changed(this, fields, this.own);
+  }
+
   clear() {
     this.trace = null;
-    for (const id of ["inside-tokens", "map", "map-controls", "block", "way"]) byId(id).replaceChildren();
+    for (const id of ["inside-tokens", "inside-note", "map", "map-controls", "block", "way"]) byId(id).replaceChildren();
   }
 
   draw() {
@@ -135,19 +186,37 @@ export class InsideView {
       trace,
       position,
       head: this.head,
+      step: this.step,
+      stage: this.stage,
+      isWide: this.isWide,
       tokens: this.texts[selected.stack],
       keys: this.texts.encoder,
       ids: this.ids[selected.stack],
       lens: this.lensAt?.(selected) ?? null,
       lensNote: selected.stack === "encoder" ? "An encoder predicts nothing; this shows which tokens lie near the vector of" : "If the layers above were left out, after",
     };
-    const choose = (head) => {
-      this.head = head;
-      this.drawBlock();
-      this.page.report("head");
+    const on = {
+      row: (row) => this.follow(row),
+      head: (head, layer) => {
+        this.head = head;
+        if (layer === selected.layer) this.drawBlock();
+        else this.select({ ...selected, layer });
+        this.tell({ head, ...(selected.stack === "decoder" && { layer }) });
+        this.page.report("head");
+      },
+      step: (step) => {
+        this.step = step;
+        this.drawBlock();
+        this.tell({});
+      },
+      stage: (stage) => (this.stage = stage),
+      wide: (isWide) => {
+        this.isWide = isWide;
+        this.drawBlock();
+      },
     };
-    const panel = byId("block");
-    redraw(panel, ...showBlock(selected, reading, (row) => this.follow(row), choose));
+    pauseRow();
+    redraw(byId("block"), ...showBlock(selected, reading, on));
   }
 
   /** The places where the logit lens looks: the sum of embedding and position, after each sub-layer, and the head. */
@@ -213,6 +282,7 @@ export class InsideView {
     this.selected = listBlocks(this.model, block.stack).find((each) => isSame(each, block));
     if (this.selected.layer !== undefined) this.layers[block.stack] = this.selected.layer;
     this.draw();
+    this.tell(block.stack === "decoder" && block.layer !== undefined ? { layer: block.layer } : {});
     const { top } = byId("block").getBoundingClientRect();
     if (top < 0 || (isClick && top > 0.8 * innerHeight)) byId("block").scrollIntoView();
     this.page.report("block");
@@ -222,6 +292,7 @@ export class InsideView {
   follow(position) {
     this.position = Math.max(0, Math.min(this.ids[this.selected.stack].length - 1, position));
     this.draw();
+    this.tell({ token: this.position });
     this.page.report("follow");
   }
 
@@ -238,6 +309,9 @@ export class InsideView {
     this.page.report("up");
   }
 }
+
+/** A block in a link. */
+const keyOf = ({ stack, kind, layer, part }) => [stack, kind, layer, part].filter((each) => each !== undefined).join(".");
 
 /** The place of the logit lens that belongs to a block: after a sub-layer for the sub-layer itself. */
 function toPlace(block, record) {

@@ -3,8 +3,8 @@
 
 import { svg } from "./dom.js";
 
-const [WIDTH, GAP, SIDE, BETWEEN] = [148, 15, 34, 62];
-const HEIGHTS = { sublayer: 44, norm: 25, add: 18, embedding: 32, linear: 30, softmax: 30, tokens: 20, sum: 18 };
+const [WIDTH, GAP, SIDE, BETWEEN] = [148, 10, 34, 62];
+const HEIGHTS = { sublayer: 38, norm: 23, add: 18, embedding: 27, linear: 26, softmax: 26, tokens: 19, sum: 18 };
 export const PARTS = { self_attn: "self-attention", cross_attn: "cross-attention", feed_forward: "feed-forward" };
 
 /**

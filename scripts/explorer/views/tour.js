@@ -54,7 +54,7 @@ const STEPS = [
   {
     view: "inside", at: "#block", see: "#inside-tokens", title: "Attention, number by number",
     text: "Each token sends out a query, and each offers a key and a value. Where query and key fit, the value is taken along.",
-    action: "Choose another head, and compare the weights.", done: "head", prepare: { kind: "sublayer", part: "self_attn" },
+    action: "Choose another head, and compare the weights.", done: "head", prepare: { kind: "sublayer", part: "self_attn" }, step: "Weights",
   },
   {
     view: "inside", at: ".way", see: "#inside-tokens", title: "An answer takes shape",
@@ -84,6 +84,7 @@ export class Tour {
     this.place = place;
     const step = this.steps[place];
     await this.page.open(step.view);
+    if (step.step) this.page.views.inside.step = step.step;
     if (step.prepare && this.page.views.inside.trace) this.page.views.inside.select({ stack: "decoder", layer: 0, ...step.prepare });
     const button = (text, click, kind = "") => el(`button${kind}`, { type: "button", text, on: { click } });
     const isLast = place === this.steps.length - 1;

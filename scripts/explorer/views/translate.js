@@ -3,6 +3,7 @@
 
 import { BeamTree } from "./beams.js";
 import { byId, debounce, decimal, el, makeBars, makeChoice, numbered, percent, plain, rove, svg, tint, tokenText } from "./dom.js";
+import { makeMenu, makeTable } from "./save.js";
 
 const LONGEST = 128; // tokens of a translation
 const MEAN = "mean";
@@ -37,6 +38,9 @@ export class TranslateView {
       list.addEventListener("pointerleave", () => this.drawAll());
       list.addEventListener("focusout", () => this.drawAll());
     }
+    const table = () => makeTable([["", ...this.found.inputIds.map((id) => plain(this.model.readSource(id)).trim())], ...this.found.ids.map((id, i) => [plain(this.model.read(id)).trim(), ...Array.from(this.weightsOf(i), percent)])], "What each token looked at while it was chosen");
+    byId("weave-menu").append(makeMenu("where it looked", () => byId("weave"), table));
+    byId("beam-menu").append(makeMenu("beams", () => byId("beam-scroll").firstChild, () => this.tree.toTable()));
     new ResizeObserver(() => this.arrange()).observe(byId("weave"));
   }
 
@@ -44,13 +48,13 @@ export class TranslateView {
     return this.source.value;
   }
 
-  /** Show a model and a text; without one, the model's first example. */
-  show(model, text, options = {}) {
+  /** Show a model and {text, chosen, beams, layer, head}; without a text, the one that is there, or the first example. */
+  show(model, { text, chosen = [], beams, layer, head }) {
     const isNew = model !== this.model;
-    // what was typed while the first model was loaded stays
-    const typed = this.model ? "" : this.source.value;
-    this.model = model;
     const { source_lang, target_lang, decoder_layers, decoder_attention_heads } = model.config;
+    // what was typed while the first model was loaded stays, and what another model of the language read
+    const typed = [undefined, source_lang].includes(this.model?.config.source_lang) ? this.source.value : "";
+    this.model = model;
     const examples = EXAMPLES[source_lang] ?? ["1 2 3"];
     byId("source-label").textContent = nameLanguage(source_lang) ?? "Source";
     byId("target-label").textContent = nameLanguage(target_lang) ?? "Translation";
@@ -59,27 +63,31 @@ export class TranslateView {
     byId("source-examples").replaceChildren(
       ...examples.map((example) => el("button", { type: "button", text: example, on: { click: () => this.use(example) } })),
     );
-    if (isNew) {
-      [this.layer, this.head, this.prefix] = [MEAN, MEAN, []];
-      const numBeams = Math.round(Number(options.beams)) || model.generation_config.num_beams || 1;
-      this.numBeams = Math.max(1, Math.min(8, numBeams));
-      const mean = { value: MEAN, text: "mean" };
-      const set = (name) => (value) => {
-        this[name] = value;
-        this.drawAll();
-        this.page.report("head");
-      };
-      byId("look-controls").replaceChildren(
-        makeChoice("layer", [mean, ...numbered(decoder_layers)], MEAN, set("layer")).element,
-        makeChoice("head", [mean, ...numbered(decoder_attention_heads)], MEAN, set("head")).element,
-      );
-      this.tree.makeControls(this.numBeams, (numBeams) => {
-        this.numBeams = numBeams;
-        this.translate();
-      });
+    const oneOf = (count, value) => (value !== undefined && Number(value) < count ? Number(value) : MEAN);
+    [this.layer, this.head] = [oneOf(decoder_layers, layer), oneOf(decoder_attention_heads, head)];
+    const mean = { value: MEAN, text: "mean" };
+    const set = (name) => (value) => {
+      this[name] = value;
+      this.drawAll();
+      this.page.changed(this, { [name]: value === MEAN ? undefined : value });
+      this.page.report("head");
+    };
+    byId("look-controls").replaceChildren(
+      makeChoice("layer", [mean, ...numbered(decoder_layers)], this.layer, set("layer")).element,
+      makeChoice("head", [mean, ...numbered(decoder_attention_heads)], this.head, set("head")).element,
+    );
+    const numBeams = Math.max(1, Math.min(8, Math.round(Number(beams)) || model.generation_config.num_beams || 1));
+    const wanted = text ?? (typed || examples[0]);
+    const isSame = !isNew && wanted === this.text && String(chosen) === String(this.prefix) && numBeams === this.numBeams;
+    if (isSame && this.found) {
+      this.page.changed(this, {}); // the link is this view's again
+      return this.arrange();
     }
-    if (text === undefined && !isNew) return;
-    this.source.value = text ?? (typed || examples[0]);
+    [this.source.value, this.prefix, this.numBeams] = [wanted, chosen, numBeams];
+    this.tree.makeControls(numBeams, (count) => {
+      this.numBeams = count;
+      this.translate();
+    });
     return this.translate();
   }
 
@@ -94,7 +102,7 @@ export class TranslateView {
   async translate() {
     const { model, text, prefix } = this;
     if (!model) return;
-    this.page.changed({ text, beams: this.numBeams });
+    this.page.changed(this, { text, beams: this.numBeams, chosen: prefix, token: undefined });
     byId("alternatives").hidden = true;
     byId("translate").ariaBusy = "true";
     if (text.trim() === "") return this.clear();
@@ -135,12 +143,28 @@ export class TranslateView {
     }
   }
 
+  /** All of this view, as JSON is saved. */
+  numbers() {
+    if (!this.found) return null;
+    const { model, tree, found: { ids, inputIds, start, prefix }, predictions, attention } = this;
+    const read = ({ token, ...rest }) => ({ token, text: model.read(token), ...rest });
+    return {
+      num_beams: this.numBeams, chosen: prefix,
+      source: inputIds.map((id) => ({ token: id, text: model.readSource(id) })),
+      translation: predictions.map(({ alternatives, ...each }) => ({ ...read(each), alternatives: alternatives.map(read) })),
+      ids, sequences: tree.result.sequences,
+      steps: tree.steps.map(({ candidates }) => candidates.map(read)),
+      cross_attention: { first_query: start, layers: attention }, // of each layer (heads, queries, keys)
+    };
+  }
+
   clear() {
     this.found = null;
     byId("translate").ariaBusy = "false";
     byId("translation").textContent = "";
     byId("translation-note").textContent = "";
     for (const id of ["weave-source", "weave-target", "weave-reading"]) byId(id).replaceChildren();
+    for (const id of ["weave-menu", "beam-menu"]) byId(id).hidden = true;
     byId("weave").querySelector("svg").replaceChildren();
     this.tree.clear();
   }
@@ -170,6 +194,8 @@ export class TranslateView {
       }),
     );
     byId("weave-reading").textContent = "";
+    for (const id of ["weave-menu", "beam-menu"]) byId(id).hidden = false;
+    document.querySelectorAll("#translate .numbers-table").forEach((table) => table.replaceChildren()); // of another text
     rove(byId("weave-target"), ".chip");
     rove(byId("weave-source"), ".chip");
     this.arrange();
@@ -226,6 +252,10 @@ export class TranslateView {
     const lines = this.found.ids.map((_, target) => ({ source, target, weight: this.weightsOf(target)[source] }));
     this.drawLines(lines, 1);
     this.mark([], "source", source);
+    const name = plain(this.model.readSource(this.found.inputIds[source])).trim();
+    const best = lines.toSorted((a, b) => b.weight - a.weight).slice(0, 3);
+    const shares = best.map(({ target, weight }) => `“${plain(this.model.read(this.found.ids[target])).trim()}” ${percent(weight)}`);
+    byId("weave-reading").textContent = `At “${name}” it looked most while it chose ${shares.join(", ")}.`;
   }
 
   mark(weights, side, index) {
@@ -282,6 +312,7 @@ export class TranslateView {
       bars.element,
     );
     panel.hidden = false;
+    this.page.changed(this, { token: this.found.start + target }); // the place that predicts it
     panel.scrollIntoView({ block: "nearest", behavior: "auto" });
     this.page.report("alternatives");
   }

@@ -3,6 +3,7 @@
 
 import { draw, makeRandom, processScores, shapeProbabilities, topIndices } from "../model/generate.js";
 import { byId, debounce, el, makeBars, percent, plain, redraw, rove, tint } from "./dom.js";
+import { makeMenu } from "./save.js";
 
 const PACE = 70; // milliseconds a token
 const LONGEST = 400; // tokens that are written
@@ -42,7 +43,23 @@ export class WriteView {
       this.updateShape();
       this.page.report("bars");
     });
+    byId("next-menu").append(makeMenu("the next token", () => byId("next-bars")));
     this.updateLabels();
+  }
+
+  /** All of this view, as JSON is saved. */
+  numbers() {
+    if (!this.model || !this.given) return null;
+    const { model, logits, written } = this;
+    const shaped = logits && this.shape(written.length, logits);
+    const probabilities = logits && shapeProbabilities(logits);
+    const read = (token) => ({ token, text: model.read(token) });
+    return {
+      seed: this.seed, ...this.options,
+      given: this.given.map(read),
+      written: written.map(({ token, probability }) => ({ ...read(token), probability })),
+      next: logits && topIndices(probabilities, 50).map((token) => ({ ...read(token), probability: probabilities[token], drawn_with: shaped[token] })),
+    };
   }
 
   get text() {
@@ -53,9 +70,9 @@ export class WriteView {
     return Object.fromEntries(SLIDERS.map((id) => [id, Number(byId(id).value)]));
   }
 
-  show(model, text, options = {}) {
+  /** Show a model and {text, written, seed, temperature, top_k, top_p}; without a text, the one that is there. */
+  show(model, { text, written = [], ...options }) {
     const isNew = model !== this.model;
-    if (!isNew && text === undefined) return;
     this.model = model;
     this.seed = Number(options.seed) || this.seed;
     const { temperature, top_k, top_p } = model.generation_config;
@@ -63,8 +80,12 @@ export class WriteView {
     for (const id of SLIDERS) if (wanted[id] !== undefined && wanted[id] !== "") byId(id).value = wanted[id];
     this.updateLabels();
     this.describePenalty();
-    byId("beginning").value = text ?? (this.text || EXAMPLES[0]);
-    return this.restart();
+    const shown = text ?? (this.text || EXAMPLES[0]);
+    if (!isNew && shown === this.text && String(written) === String(this.written.map(({ token }) => token))) {
+      return this.updateShape();
+    }
+    byId("beginning").value = shown;
+    return this.restart(written.slice(0, LONGEST));
   }
 
   use(text) {
@@ -77,15 +98,15 @@ export class WriteView {
     this.pause();
   }
 
-  /** Back to the beginning. */
-  async restart() {
+  /** Back to the beginning, and on to the tokens `again` that were written after it. */
+  async restart(again = []) {
     this.pause();
     const { model, text } = this;
     if (!model) return;
-    this.page.changed({ text, seed: this.seed, ...this.options });
     this.written = [];
     this.given = [];
     this.selected = null;
+    this.tell();
     this.logits = null;
     this.hasEnded = false;
     if (text === "") return this.draw();
@@ -99,6 +120,16 @@ export class WriteView {
       this.page.fail(error.message);
     }
     this.draw();
+    for (const token of again) {
+      if (this.hasEnded || !this.logits || model !== this.model || text !== this.text) break;
+      await this.append(token);
+    }
+  }
+
+  /** The link and the other views carry what is shown. */
+  tell() {
+    const token = this.selected === null ? undefined : this.given.length + this.selected - 1;
+    this.page.changed(this, { text: this.text, seed: this.seed, ...this.options, written: this.written.map((each) => each.token), token });
   }
 
   play() {
@@ -224,6 +255,7 @@ export class WriteView {
   draw() {
     this.drawText();
     this.drawBars();
+    this.tell();
     byId("one").disabled = byId("play").disabled = !this.logits;
     byId("back").disabled = byId("again").disabled = this.written.length === 0;
   }
@@ -292,7 +324,7 @@ export class WriteView {
   /** The sliders moved: move the bars. */
   updateShape() {
     this.updateLabels();
-    this.page.changed({ text: this.text, seed: this.seed, ...this.options });
+    this.tell();
     if (!this.bars) return;
     const shaped = this.shape(this.place.index, this.place.logits);
     this.bars.update(({ token }) => shaped[token]);
