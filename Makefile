@@ -32,7 +32,7 @@ space: SPACE := $(or $(OUT),runs/space)
 space:  ## gather the explorer and the published models in a folder for any static host; OUT=folder
 	@test ! -e $(SPACE) || { echo "$(SPACE) exists: choose another folder, OUT=..."; exit 1; }
 	mkdir -p $(SPACE)
-	cd scripts/explorer && cp -r README.md index.html style.css models.json *.js model views $(abspath $(SPACE))
+	cd scripts/explorer && cp -r *.md index.html style.css models.json *.js model views $(abspath $(SPACE))
 	for model in model_cards/scratch-*; do \
 		mkdir -p $(SPACE)/models/$${model##*/} && \
 		cp -L $$model/*config.json $$model/*tokenizer.json $$model/*.safetensors $(SPACE)/models/$${model##*/} || exit 1; \

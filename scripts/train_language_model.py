@@ -27,7 +27,6 @@ from hf_scratch.evaluation.language_modeling import (
     take_questions,
 )
 from hf_scratch.loading import auto_class_of
-from hf_scratch.reporting.batches import format_training_batch
 from hf_scratch.reporting.cards import NUM_EXAMPLES, write_language_model_card
 from hf_scratch.training.averaging import check_averages, evaluate_and_select_weights, save_final_model
 from hf_scratch.training.budget import every_nth, fit_budget
@@ -203,11 +202,6 @@ def main():
                 fit_budget(data_args, args, checkpoint, begin, start, prepare_to_train, time_scoring)
                 model_args, data_args, args, config_overrides, recipe = start()
             trainer, texts, questions = prepare(model_args, data_args, args, config_overrides, checkpoint)
-        if data_args.show_batch:
-            batch = format_training_batch(trainer)
-            if args.should_save:  # one process prints
-                print(batch)
-            return
         if data_args.sample_prompt is not None and checkpoint is None and args.should_save:
             with preparation():
                 sample = sample_text(trainer.model, trainer.processing_class, data_args.sample_prompt)

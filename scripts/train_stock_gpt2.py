@@ -41,7 +41,6 @@ NOT_OF_STOCK = (
     "prompt_column",
     "r_drop_alpha",
     "sample_prompt",
-    "show_batch",
     "shuffle_buffer_size",
     "streaming",
     "teacher_models",

@@ -21,7 +21,6 @@ from hf_scratch.data.sampling import round_up
 from hf_scratch.data.splits import describe_split
 from hf_scratch.errors import command, preparation
 from hf_scratch.evaluation.translation import evaluate_translation, has_short_texts, translate, write_lines
-from hf_scratch.reporting.batches import format_training_batch
 from hf_scratch.reporting.cards import NUM_EXAMPLES, write_translation_card
 from hf_scratch.tokenization import target_size
 from hf_scratch.training.averaging import check_averages, evaluate_and_select_weights, save_final_model
@@ -213,11 +212,6 @@ def main():
                 fit_budget(data_args, args, checkpoint, begin, start, prepare, time_scoring)
                 model_args, data_args, args, config_overrides, recipe = start()
             trainer, pairs, cut = prepare(model_args, data_args, args, config_overrides, checkpoint)
-        if data_args.show_batch:
-            batch = format_training_batch(trainer)
-            if args.should_save:  # one process prints
-                print(batch)
-            return
         train(trainer, pairs, cut, data_args, recipe, checkpoint)
 
 

@@ -12,12 +12,13 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
+import torch
 from conftest import ROOT, make_gpt, make_transformer
+from explained import compute_attention, load_model, predict_tokens, search_beams
 from safetensors.torch import load_file, save_file
-
-from hf_scratch.explaining import load_model, predict_tokens, search_beams
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install 'hf-scratch[dev]'")
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
@@ -123,7 +124,7 @@ class Visitor:
     def close(self) -> None:
         """Check that there was no error, and no request to another machine."""
         assert self.complaints == []
-        assert [url for url in self.requests if not url.startswith((self.url, "data:"))] == []
+        assert [url for url in self.requests if not url.startswith((self.url, "data:", f"blob:{self.url}"))] == []
         self.page.context.close()
 
 
@@ -287,8 +288,9 @@ def test_inside_is_used(width, scheme, address, browser, screenshots):
     visitor.wait_for_text("#block .kicker", "encoder, layer 1, Feed-forward")
     visitor.page.get_by_label("Model", exact=True).select_option(STORYTELLER.name)
     visitor.wait_for_text("#block .kicker", "layer 1, Masked self-attention")
-    visitor.find("#block .choice button").nth(5).click()
-    visitor.find("#block canvas").nth(3).hover(position={"x": 5, "y": 5})
+    visitor.find("#block .thumbnail").nth(5).click()
+    visitor.press("Weights")
+    visitor.find("#block .heat canvas").hover(position={"x": 5, "y": 5})
     visitor.wait_for_text("#block .heat.square .reading", "“<s>”, “<s>”:")
     visitor.screenshot(screenshots, f"inside_gpt_{width}_{scheme}")
     visitor.close()
@@ -431,6 +433,321 @@ def test_a_folder_is_dropped(tmp_path, address, browser):
     visitor.close()
 
 
+# errors are loud
+
+
+@pytest.fixture(scope="module")
+def space(tmp_path_factory):
+    """A folder for a static host with two models that load and two that do not, and its address."""
+    folder = tmp_path_factory.mktemp("host") / "space"
+    shutil.copytree(ROOT / "scripts" / "explorer", folder)
+    for model in (TRANSLATOR, STORYTELLER):
+        (folder / "models" / model.name).mkdir(parents=True)
+        for path in [*model.glob("*.json"), model / "model.safetensors"]:
+            shutil.copy(path, folder / "models" / model.name)
+    damaged = folder / "models" / "damaged"
+    shutil.copytree(folder / "models" / STORYTELLER.name, damaged)
+    (damaged / "model.safetensors").unlink()
+    names = ["not there", TRANSLATOR.name, "damaged", STORYTELLER.name]
+    (folder / "models.json").write_text(json.dumps(names))
+    process, url = start([sys.executable, "-m", "http.server", "0", "--bind", "127.0.0.1"], folder)
+    yield folder, url
+    process.terminate()
+    process.wait(20)
+
+
+def test_a_name_without_a_model_hides_no_other(space, browser):
+    visitor = Visitor(browser, space[1])
+    visitor.wait("$$('#weave-target .chip').length")
+    assert "not there" in visitor.find("#notice").inner_text()
+    visitor.press("Close")
+    assert visitor.find("#notice").is_hidden()
+    visitor.page.get_by_label("Model", exact=True).select_option("not there")
+    visitor.wait_for_text("#error", "there is no config.json")
+    visitor.complaints.clear()  # the console names what was not found
+    visitor.close()
+
+
+def test_a_download_that_fails_can_be_tried_again(space, browser):
+    folder, url = space
+    visitor = Visitor(browser, f"{url}#view=write&model=damaged&text=A+dog")
+    visitor.wait_for_text("#error", "damaged: This folder holds no weights")
+    assert visitor.find("#model").input_value() == "damaged"
+    assert visitor.find("#story").is_hidden()
+    shutil.copy(STORYTELLER / "model.safetensors", folder / "models" / "damaged")
+    visitor.press("Try again")
+    visitor.find("#next-bars .bar").first.wait_for()
+    assert visitor.find("#beginning").input_value() == "A dog"
+    visitor.complaints.clear()
+    visitor.close()
+
+
+def test_a_connection_that_is_cut_is_no_damage(address, browser):
+    visitor = Visitor(browser, f"{address}models.json")
+    visitor.page.route("**/model.safetensors", lambda route: route.abort())
+    visitor.page.goto(address)
+    visitor.wait_for_text("#error", "does not answer")
+    visitor.page.unroute("**/model.safetensors")
+    visitor.press("Try again")
+    visitor.wait("$$('#weave-target .chip').length")
+    visitor.page.context.close()
+
+
+def test_a_worker_that_fails_is_told_and_started_again(address, browser):
+    visitor = Visitor(browser, f"{address}models.json")
+    visitor.page.route("**/worker.js", lambda route: route.fulfill(status=404))
+    visitor.page.goto(address)
+    visitor.wait_for_text("#error", "could not be loaded")
+    assert visitor.find("#loaded").is_hidden()
+    visitor.page.unroute("**/worker.js")
+    visitor.press("Try again")
+    visitor.wait("$$('#weave-target .chip').length")
+    visitor.page.context.close()
+
+
+def test_a_link_to_a_model_that_is_not_here_shows_no_other(own_model, address, browser):
+    visitor = Visitor(browser, f"{address}#view=translate&model=my_translator&text=two+dogs")
+    visitor.wait_for_text("#error", "my_translator: this model is not here")
+    assert visitor.find("#translation").is_hidden()
+    visitor.find("#folder").set_input_files(own_model)
+    visitor.wait("$$('#weave-target .chip').length")
+    assert visitor.find("#source").input_value() == "two dogs"
+    visitor.close()
+
+
+def test_a_parent_of_two_models_gives_both(tmp_path, own_model, address, browser):
+    parent = tmp_path / "runs"
+    shutil.copytree(own_model, parent / "first")
+    shutil.copytree(own_model, parent / "second")
+    visitor = Visitor(browser, address)
+    visitor.wait("$$('#weave-target .chip').length")
+    visitor.find("#folder").set_input_files(parent)
+    visitor.wait_for_text("#notice", "holds 2 models")
+    assert visitor.texts("#model option")[-2:] == ["first", "second"]
+    visitor.page.get_by_label("Model", exact=True).select_option("second")
+    visitor.wait("location.hash.includes('model=second')")
+    visitor.close()
+
+
+def test_the_worker_is_under_the_pages_policy_and_frees_models(address, browser):
+    visitor = Visitor(browser, address)
+    visitor.wait("$$('#weave-target .chip').length")
+    (worker,) = visitor.page.workers
+    asked = "fetch('data:,x').then(() => 'answered', () => 'refused')"
+    assert worker.evaluate(asked) == "refused"
+    visitor.page.evaluate(
+        "() => { window.freed = []; const post = Worker.prototype.postMessage; Worker.prototype.postMessage ="
+        " function (message) { if (message.type === 'free') freed.push(message.model); post.call(this, message) } }"
+    )
+    names = [f"{TRANSLATOR.name}-7m", "scratch-transformer-multi30k-de-en"]
+    for name in names:
+        visitor.page.get_by_label("Model", exact=True).select_option(name)
+        visitor.wait("location.hash.includes(`model=${given}&`) && $('#translate').ariaBusy === 'false'", name)
+    assert [name.split()[0] for name in visitor.page.evaluate("freed")] == [TRANSLATOR.name, names[0]]
+    visitor.close()
+
+
+@pytest.mark.parametrize("value", [float("nan"), 3e38])
+def test_numbers_that_are_not_finite_are_told(value, tmp_path, address, browser):
+    folder = tmp_path / "wrong"
+    model = make_gpt(vocab_size=4000)
+    model.model.layers[1].feed_forward.fc2.weight.data.fill_(value)
+    model.save_pretrained(folder)
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(STORYTELLER / file, folder)
+    visitor = Visitor(browser, address)
+    visitor.wait("$$('#weave-target .chip').length")
+    visitor.find("#folder").set_input_files(folder)
+    visitor.wait_for_text("#error", "not finite")
+    visitor.close()
+
+
+def test_without_javascript_no_button_is_dead(address, browser):
+    visitor = Visitor(browser, address, java_script_enabled=False)
+    visitor.page.wait_for_timeout(2500)
+    assert visitor.find("#without").is_visible()
+    assert not any(button.is_visible() for button in visitor.find("button").all())
+    visitor.close()
+
+
+# every number can be read
+
+
+@pytest.mark.parametrize("is_touch", [False, True])
+def test_a_cell_is_read_by_tap_or_click_and_keys_and_stays(is_touch, address, browser):
+    options = {"has_touch": True, "is_mobile": True} if is_touch else {}
+    text = "A dog runs through the snow."
+    url = (
+        f"{address}#view=inside&text={text.replace(' ', '+')}&block=decoder.sublayer.1.cross_attn&step=Weights&head=2"
+    )
+    visitor = Visitor(browser, url, 390 if is_touch else 1366, **options)
+    visitor.find("#way li").first.wait_for()
+    loaded = load_model(TRANSLATOR)
+    ids = loaded.encode(text)
+    target = search_beams(loaded, ids, 5, 64).sequences[0][None, :-1]
+    weights = compute_attention(loaded, ids, target)["cross-attention"][1, 2]
+    canvas = visitor.find("#block .heat canvas")
+    box = canvas.bounding_box()
+    cell = box["width"] / weights.shape[1]
+    where = {"position": {"x": 1.5 * cell, "y": 2.5 * box["height"] / weights.shape[0]}}
+    canvas.tap(**where) if is_touch else canvas.click(**where)
+    visitor.wait("$$('#inside-tokens .chip')[2].ariaPressed === 'true'")
+    visitor.page.mouse.move(0, 0)
+    assert visitor.find("#block .reading").inner_text().endswith(f": {weights[2, 1]:.3f}")
+    canvas.focus()
+    canvas.press("ArrowRight")
+    canvas.press("ArrowDown")
+    assert visitor.find("#block .reading").inner_text().endswith(f": {weights[3, 2]:.3f}")
+    if is_touch:
+        visitor.find("#block").get_by_role("button", name="One cell left").tap()
+        assert visitor.find("#block .reading").inner_text().endswith(f": {weights[3, 1]:.3f}")
+    visitor.find("#block .heat summary").click()
+    visitor.press("Show as table")
+    cells = visitor.texts("#block .heat td")
+    assert cells == [f"{weight:.3f}" for row in weights.tolist() for weight in row]
+    visitor.close()
+
+
+def test_the_beams_are_a_table_too(address, browser):
+    visitor = Visitor(browser, address)
+    visitor.wait("$$('#weave-target .chip').length")
+    visitor.find("#beam-menu summary").click()
+    visitor.find("#beam-menu").get_by_role("button", name="Show as table").click()
+    nodes = visitor.find(".tree .node").count()
+    assert visitor.find("#beam-menu tr").count() == nodes + 1
+    visitor.close()
+
+
+CONTRASTS = (ROOT / "tests" / "contrasts.js").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_texts_have_a_contrast_of_4_5(scheme, address, browser):
+    visitor = Visitor(browser, f"{address}#view=write&text=A&temperature=2&top_p=1", 1400, scheme)
+    visitor.find("#next-bars .bar").first.wait_for()
+    for i in range(8):
+        visitor.press("One token")
+        visitor.find("#story .piece").nth(i).wait_for()
+    assert visitor.page.evaluate(CONTRASTS) == []
+    for view, last in (("Translate", "#weave-target .chip"), ("Inside", "#way li")):
+        visitor.open(view)
+        visitor.find(last).first.wait_for()
+        visitor.page.wait_for_timeout(400)
+        assert visitor.page.evaluate(CONTRASTS) == []
+    visitor.close()
+
+
+# saving
+
+
+def test_figures_and_numbers_are_saved(address, browser, tmp_path):
+    visitor = Visitor(browser, address, 1366)
+    visitor.wait("$$('#weave-target .chip').length")
+
+    def save(button, ending: str) -> Path:
+        with visitor.page.expect_download() as download:
+            button.click()
+        name = download.value.suggested_filename
+        assert name.startswith(f"{TRANSLATOR.name}_Two_women_are_talking")
+        assert name.endswith(ending)
+        download.value.save_as(tmp_path / name)
+        return tmp_path / name
+
+    def pictures(menu: str) -> str:
+        visitor.find(f"{menu} summary").first.click()
+        buttons = visitor.find(menu).first.get_by_role("button", name="Save")
+        assert save(buttons.last, ".png").read_bytes().startswith(b"\x89PNG")
+        picture = ElementTree.parse(save(buttons.first, ".svg"))
+        return "".join(picture.getroot().itertext())
+
+    assert "unterhalten" in pictures("#weave-menu")
+    assert "97 %" in pictures("#beam-menu")
+    loaded = load_model(TRANSLATOR)
+    ids = loaded.encode("Two women are talking on a bench in the park.")
+    tree = search_beams(loaded, ids, 5, 128)
+    numbers = json.loads(save(visitor.find("#save-numbers"), ".json").read_text(encoding="utf-8"))
+    assert [each["text"] for each in numbers["sequences"]] == tree.texts
+    expected = compute_attention(loaded, ids, tree.sequences[0][None, :-1])["cross-attention"]
+    torch.testing.assert_close(torch.tensor(numbers["cross_attention"]["layers"]), expected, rtol=0, atol=1e-4)
+    visitor.open("Inside")
+    visitor.find("#way li").first.wait_for()
+    assert "Masked" in pictures("#map-menu")
+    assert "unterhalten" in pictures("#block .heat")
+    numbers = json.loads(save(visitor.find("#save-numbers"), ".json").read_text(encoding="utf-8"))
+    torch.testing.assert_close(torch.tensor(numbers["numbers"]["weights"]), expected[0], rtol=0, atol=1e-4)
+    visitor.close()
+
+
+# one thread
+
+
+def test_a_chosen_word_goes_along_into_inside_and_the_link(address, browser):
+    visitor = Visitor(browser, address)
+    visitor.wait("$$('#weave-target .chip').length")
+    visitor.find("#look-controls .choice").first.get_by_role("button", name="3", exact=True).click()
+    visitor.find("#weave-target .chip").nth(2).click()
+    visitor.find("#alternatives .bar").nth(1).click()
+    visitor.wait("$$('#weave-target [data-chosen]').length === 3")
+    words = visitor.texts("#weave-target .chip")
+    visitor.open("Inside")
+    visitor.find("#way li").first.wait_for()
+    assert visitor.texts("#inside-tokens .chip")[1:] == words[:-1]
+    visitor.wait_for_text("#block .kicker", "layer 3")
+    assert "You chose the first 3 tokens" in visitor.find("#inside-note").inner_text()
+    visitor.wait("location.hash.includes('chosen=')")
+    again = Visitor(browser, visitor.page.evaluate("location.href"))
+    again.find("#way li").first.wait_for()
+    assert again.texts("#inside-tokens .chip")[1:] == words[:-1]
+    again.wait_for_text("#block .kicker", "layer 3")
+    again.close()
+    visitor.page.go_back()
+    visitor.wait("!$('#translate').hidden && $('#translate').ariaBusy === 'false'")
+    assert visitor.texts("#weave-target .chip") == words
+    visitor.close()
+
+
+def test_a_story_goes_along_into_inside_and_the_link(address, browser):
+    visitor = Visitor(browser, f"{address}#view=write&text=Tom+saw&seed=4")
+    visitor.find("#next-bars .bar").first.wait_for()
+    for i in range(3):
+        visitor.press("One token")
+        visitor.find("#story .piece").nth(i).wait_for()
+    pieces = visitor.texts("#story .piece")
+    visitor.wait("/written=\\d+%2C\\d+%2C\\d+/.test(location.hash)")
+    link = visitor.page.evaluate("location.href")
+    visitor.open("Inside")
+    visitor.find("#way li").first.wait_for()
+    assert visitor.find("#model").input_value() == STORYTELLER.name
+    assert [text.replace("·", " ") for text in visitor.texts("#inside-tokens .chip")][-3:] == pieces
+    visitor.page.go_back()
+    visitor.wait("!$('#write').hidden")
+    assert visitor.texts("#story .piece") == pieces
+    visitor.close()
+    visitor = Visitor(browser, link)
+    visitor.find("#story .piece").nth(2).wait_for()
+    assert visitor.texts("#story .piece") == pieces
+    visitor.close()
+
+
+def test_one_row_of_attention_is_computed_step_by_step(address, browser):
+    url = f"{address}#view=inside&text=A+dog+runs.&block=decoder.sublayer.0.cross_attn&token=1"
+    visitor = Visitor(browser, f"{url}&step=One+row", 1366, reduced_motion="reduce")
+    visitor.find(".one-row").wait_for()
+    for i in range(5):
+        assert f"{i + 1} of 6" in visitor.find(".stage-text").inner_text()
+        visitor.press("Next ▸")
+    loaded = load_model(TRANSLATOR)
+    ids = loaded.encode("A dog runs.")
+    target = search_beams(loaded, ids, 5, 64).sequences[0][None, :-1]
+    weights = compute_attention(loaded, ids, target)["cross-attention"][0, 0, 1]
+    shown = visitor.texts(".one-row td[data-title=softmax]")
+    assert [float(text.split()[-2]) for text in shown] == pytest.approx(
+        [100 * float(each) for each in weights], abs=0.6
+    )
+    assert visitor.find(".one-row .later").count() == 0
+    visitor.close()
+
+
 @pytest.mark.parametrize("family", ["gpt", "transformer"])
 def test_every_block_of_other_configurations_opens(family, tmp_path, joint_tokenizer, address, browser, screenshots):
     folder = tmp_path / "other"
@@ -547,7 +864,7 @@ def test_the_tour_leads_through_the_views(address, browser, screenshots):
     visitor.close()
 
 
-@pytest.mark.parametrize("width", [380, 768, 1600])
+@pytest.mark.parametrize("width", [320, 380, 768, 1600])
 def test_other_widths(width, address, browser, screenshots):
     visitor = Visitor(browser, address, width)
     for view, last in (("Translate", "#weave-target .chip"), ("Write", "#next-bars .bar"), ("Inside", "#way li")):

@@ -1,21 +1,10 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""The figures of explain.py are those of `generate()` and `forward`, and the command as users run it."""
-
-import json
+"""The numbers of explained.py, which the explorer is compared with, are those of `generate()` and `forward`."""
 
 import pytest
 import torch
 from conftest import FAMILIES, ROOT, make_gpt, shake
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
-
-from hf_scratch.explaining import (
-    LoadedModel,
-    compute_attention,
-    load_model,
-    predict_tokens,
-    search_beams,
-    show_token,
-)
+from explained import LoadedModel, compute_attention, load_model, predict_tokens, search_beams, show_token
 
 TRANSLATOR = ROOT / "model_cards" / "scratch-transformer-multi30k-en-de"
 STORYTELLER = ROOT / "model_cards" / "scratch-gpt-tinystories"
@@ -160,48 +149,3 @@ def test_an_encoder_is_refused(tmp_path):
     make_gpt(is_causal=False).save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="fills in masked tokens"):
         load_model(tmp_path)
-
-
-# the command
-
-
-def test_a_translation_is_explained_with_generates_numbers(run_here, tmp_path):
-    text = "A dog runs through the snow."
-    printed = run_here("explain", "--output_dir", tmp_path, "--model", TRANSLATOR, "--text", text).stdout.split()
-    pictures = {path.name for path in tmp_path.glob("*.png")}
-    kinds = ("cross_attention", "decoder_self_attention", "encoder_self_attention")
-    assert pictures == {"beams.png", "probabilities.png"} | {
-        f"{kind}_layer{i}.png" for kind in kinds for i in range(4)
-    }
-    assert sorted(printed) == sorted(str(path) for path in tmp_path.iterdir())
-    numbers = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in tmp_path.glob("*.json")}
-    model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(TRANSLATOR), AutoTokenizer.from_pretrained(TRANSLATOR)
-    inputs = tokenizer(text, return_tensors="pt")
-    options = {"return_dict_in_generate": True, "output_scores": True, "num_return_sequences": 5}
-    outputs = model.generate(**inputs, **options)
-    assert numbers["beams"]["scores"] == pytest.approx(outputs.sequences_scores.tolist(), abs=1e-5)
-    assert numbers["beams"]["texts"] == tokenizer.batch_decode(outputs.sequences, skip_special_tokens=True)
-    best = torch.tensor([numbers["beams"]["sequences"][0]])
-    with torch.no_grad():
-        shares = model(**inputs, decoder_input_ids=best).logits[0].softmax(-1)
-    for i, each in enumerate(numbers["probabilities"]):
-        assert each["probability"] == pytest.approx(float(shares[i, best[0, i + 1]]), abs=1e-5)
-    weights = torch.tensor(numbers["attention"]["cross-attention"])
-    tokens = numbers["attention"]["tokens"]
-    assert weights.shape == (4, 4, len(tokens["decoder input"]), len(tokens["input"]))
-
-
-def test_a_text_is_explained(run_here, tmp_path):
-    options = ["--text", "Once upon a time, there was a $5 dog.", "--num_beams", 2, "--max_new_tokens", 3]
-    run_here("explain", "--output_dir", tmp_path, "--model", STORYTELLER, *options)
-    assert len(list(tmp_path.glob("self_attention_layer*.png"))) == 6
-    beams = json.loads((tmp_path / "beams.json").read_text(encoding="utf-8"))
-    assert [len(step) for step in beams["steps"]] == [4, 4, 4]
-
-
-@pytest.mark.parametrize("text", [" ", "dog " * 150])
-def test_a_text_that_does_not_fit_leaves_nothing(text, run_here, tmp_path):
-    done = run_here("explain", "--output_dir", tmp_path, "--model", STORYTELLER, "--text", text, check=False)
-    assert done.returncode == 2
-    assert "`text` has" in done.stderr.splitlines()[-1]
-    assert not list(tmp_path.iterdir())

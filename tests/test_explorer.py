@@ -44,7 +44,7 @@ def test_the_server_gives_the_page_and_its_models_and_nothing_else(address):
     assert json.loads(read("/models/my%20model/config.json")) == {"model_type": "scratch_gpt"}
     assert read("/models/my%20model/model.safetensors") == b"weights"
     for path in ("/views/", "/models/my%20model/", "/models/my%20model/..%2Fblob",
-                 "/models/other/config.json", "/../explain.py", "/%2e%2e/explain.py"):  # fmt: skip
+                 "/models/other/config.json", "/../demo.py", "/%2e%2e/demo.py"):  # fmt: skip
         with pytest.raises(urllib.error.HTTPError, match="404"):
             read(path)
 
@@ -57,7 +57,7 @@ def test_a_folder_that_holds_no_model_is_named(tmp_path):
 
 
 def test_the_page_is_small_and_names_no_other_machine():
-    assert sum(path.stat().st_size for path in PAGE) < 300_000
+    assert sum(path.stat().st_size for path in PAGE) < 240_000
     for path in PAGE:
         text = path.read_text(encoding="utf-8")
         assert set(re.findall(r"https?://[^\s\"']+", text)) <= {"http://www.w3.org/2000/svg"}, path

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import FAMILIES, ROOT, VARIANTS, each_variant, make_inputs_for, make_variant, shake
+from explained import compute_attention, load_model, predict_tokens, search_beams, show_token
 from transformers import (
     AutoTokenizer,
     LogitsProcessorList,
@@ -23,13 +24,6 @@ from transformers import (
 )
 from transformers.activations import ACT2FN
 
-from hf_scratch.explaining import (
-    compute_attention,
-    load_model,
-    predict_tokens,
-    search_beams,
-    show_token,
-)
 from hf_scratch.tokenization import train_tokenizer
 
 NODE = shutil.which("node")

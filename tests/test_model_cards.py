@@ -36,7 +36,7 @@ def test_a_published_folder_is_a_whole_repository(folder):
     files = {path.name for path in folder.iterdir()}
     assert files >= {
         "README.md", "config.json", "generation_config.json", "model.safetensors", "tokenizer.json",
-        "tokenizer_config.json", "learning_curve.png", "attention.png", "records",
+        "tokenizer_config.json", "learning_curve.png", "records",
     }  # fmt: skip
     assert (folder / "model.safetensors").stat().st_size < 20e6
     pictures = re.findall(r"!\[.+?\]\((.+?)\)", (folder / "README.md").read_text(encoding="utf-8"))

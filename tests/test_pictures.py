@@ -4,13 +4,10 @@
 import json
 
 import pytest
-import torch
-from conftest import FAMILIES, ROOT
+from conftest import ROOT
 from matplotlib.figure import Figure
-from test_explaining import make_ids, make_loaded
 
-from hf_scratch.explaining import compute_attention, predict_tokens, search_beams
-from hf_scratch.reporting import drawings, plots
+from hf_scratch.reporting import plots
 
 
 def texts_of(figure: Figure) -> str:
@@ -24,47 +21,6 @@ def saved(monkeypatch) -> list[Figure]:
     figures = []
     monkeypatch.setattr(Figure, "savefig", lambda figure, path, **kwargs: figures.append(figure))
     return figures
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_an_attention_map_names_its_axes_scale_layer_and_sentence(family):
-    loaded = make_loaded(family)
-    inputs = make_ids(loaded)
-    for kind, weights in compute_attention(loaded, **inputs).items():
-        figure = drawings.draw_attention(loaded, kind, weights, 1, "$x$ and $y$", *inputs.values())
-        texts = texts_of(figure)
-        for part in (f"{kind}, layer 1: \\$x\\$", "that is attended to", "attention weight", "head 1"):
-            assert part in texts
-        assert ("row t predicts token t + 1" in texts) == (kind != "encoder self-attention")
-        images = [axis.images[0] for axis in figure.axes if axis.images]
-        for image, head in zip(images, weights[1], strict=True):
-            assert image.get_clim() == (0, 1)
-            assert torch.equal(torch.tensor(image.get_array()), head)
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_a_tree_shows_each_candidate_with_its_score(family):
-    loaded = make_loaded(family)
-    tree = search_beams(loaded, make_ids(loaded)["input_ids"], 3, max_new_tokens=4)
-    texts = texts_of(drawings.draw_beam_tree(tree, "a sentence"))
-    for step in tree.steps:
-        for each in step:
-            place = "" if each.place is None else f"  #{each.place + 1}"
-            score = each.score if each.final_score is None else each.final_score
-            assert f"{each.text}{place}\n{score:.2f}" in texts
-    assert "nats" in texts
-
-
-def test_probabilities_are_the_numbers_that_were_computed():
-    loaded = make_loaded("gpt")
-    inputs = make_ids(loaded)
-    predictions = predict_tokens(loaded, **inputs)
-    figure = drawings.draw_predictions(predictions, "a text")
-    assert [bar.get_width() for bar in figure.axes[0].patches] == [each.probability for each in predictions]
-
-
-def test_a_share_is_never_rounded_to_nothing():
-    assert [drawings.show_share(share) for share in (1, 0.123, 0.0006, 1e-9)] == ["100.0%", "12.3%", "0.1%", "<0.1%"]
 
 
 def test_single_points_have_a_marker_and_the_loss_a_name(saved, tmp_path):

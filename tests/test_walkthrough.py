@@ -1,25 +1,22 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""The walk-through, the tables of a batch, the plain training loop, and the notebook."""
+"""The walk-through, which is a notebook, and the plain training loop."""
 
 import ast
 import base64
 import io
 import re
-from pathlib import Path
 
 import nbformat
 import numpy as np
 import pytest
 import torch
-from conftest import FAMILIES, ROOT, load_script, make_gpt, make_inputs_for
+from conftest import FAMILIES, ROOT, make_gpt, make_inputs_for
 from matplotlib.image import imread
 from nbclient import NotebookClient
 from test_scripts import STORIES, TINY_GPT, run, write
 from transformers import default_data_collator
 
 from hf_scratch.evaluation.language_modeling import sample_text
-from hf_scratch.explaining.shapes import record_shapes
-from hf_scratch.reporting.batches import attention_masks, format_batch
 
 MODELS = ROOT / "hf_scratch" / "models"
 NOTEBOOK = ROOT / "scripts" / "walkthrough.ipynb"
@@ -27,98 +24,9 @@ TRAINING, PROMPT = "## 7. Train a small GPT", "Once upon a time"  # a heading, a
 README = (MODELS / "README.md").read_text(encoding="utf-8")
 
 
-@pytest.fixture(scope="module")
-def walkthrough():
-    return load_script("walkthrough")
-
-
-@pytest.fixture(scope="module")
-def lines(walkthrough):
-    example = walkthrough.make_example()
-    return record_shapes(example.model, lambda: example.model(**example.batch))
-
-
 def numbers_and_text(text: str) -> tuple[list[float], str]:
     pattern = r"-?\d+\.\d+"
     return [float(number) for number in re.findall(pattern, text)], re.sub(r" *" + pattern, " #", text)
-
-
-def test_the_stored_output_is_what_the_command_writes(walkthrough, monkeypatch, tmp_path):
-    """To renew it: python scripts/walkthrough.py --markdown scripts/walkthrough.md"""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.argv", ["walkthrough.py", "--markdown", "walkthrough.md"])
-    walkthrough.main()
-    written = numbers_and_text((tmp_path / "walkthrough.md").read_text(encoding="utf-8"))
-    numbers, text = numbers_and_text((ROOT / "scripts" / "walkthrough.md").read_text(encoding="utf-8"))
-    assert text == written[1]
-    assert numbers == pytest.approx(written[0], abs=2e-3)
-    assert "False" not in text
-    assert {path.name for path in Path("runs/walkthrough").iterdir()} == {"masks.png", "sine_curves.png"}
-
-
-def test_each_line_of_code_stands_in_the_file_and_function_that_are_named(lines):
-    for line in lines:
-        tree = ast.parse((MODELS / line.file).read_text(encoding="utf-8"))
-        name = line.function.split(".")[-1]
-        functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == name]
-        statements = {ast.unparse(node) for function in functions for node in ast.walk(function)}
-        assert line.code in statements, line
-
-
-def shapes_of(lines, module: str, start: str) -> list[tuple[int, ...]]:
-    (line,) = [line for line in lines if line.module.endswith(module) and line.code.startswith(start)]
-    return [shape for _, shape in line.operations]
-
-
-def test_the_sizes_are_the_articles_there_and_back(lines):
-    query = shapes_of(lines, "encoder.layers.0.self_attn", "query = ")
-    assert query == [(2, 4, 8), (2, 4, 2, 4), (2, 2, 4, 4)]
-    assert shapes_of(lines, "encoder.layers.0.self_attn", "weights = ") == [(2, 2, 4, 4)]
-    assert shapes_of(lines, "encoder.layers.0.self_attn", "return (self.o_proj") == [(2, 4, 8), (2, 4, 8)]
-    assert shapes_of(lines, "encoder.layers.0.feed_forward", "hidden_states = ") == [(2, 4, 16)] * 2
-    assert shapes_of(lines, "decoder.layers.0.cross_attn", "weights = ") == [(2, 2, 5, 4)]
-    assert shapes_of(lines, "", "logits = ") == [(2, 5, 10)]
-
-
-def test_masks_are_where_the_attention_is_not_zero(family):
-    model = FAMILIES[family]()
-    batch = {**make_inputs_for(model)}
-    batch["labels"] = batch.pop("decoder_input_ids", batch["input_ids"])
-    batch["attention_mask"] = torch.ones_like(batch["input_ids"])
-    batch["attention_mask"][1, -2:] = 0
-    masks = attention_masks(model, batch)
-    outputs = model(**batch, output_attentions=True)
-    weights = {"decoder": outputs.get("decoder_attentions", outputs.get("attentions"))}
-    if family == "transformer":
-        weights |= {"encoder": outputs.encoder_attentions, "cross": outputs.cross_attentions}
-    assert weights.keys() == masks.keys()
-    for name, mask in masks.items():
-        assert torch.equal(weights[name][0].amax(1) > 0, mask), name
-
-
-def test_packed_texts_are_shown_apart():
-    batch = {"input_ids": torch.tensor([[1, 5, 2, 1, 6]]), "labels": torch.tensor([[-100, 5, 2, -100, 6]])}
-    batch["position_ids"] = torch.tensor([[0, 1, 2, 0, 1]])
-    table = format_batch(make_gpt(), batch, lambda token: f"t{token}").splitlines()[3:]
-    cells = [re.split(r" {2,}", line.strip()) for line in table]
-    assert [line[5:] for line in cells[1:]] == [
-        ["'t5'", "0"], ["'t2'", "0-1"], ["nothing", "0-2"], ["'t6'", "3"], ["nothing", "3-4"],
-    ]  # fmt: skip
-
-
-def test_it_walks_a_sentence_through_a_saved_model(walkthrough, tmp_path):
-    example = walkthrough.load_example(str(ROOT / "model_cards" / "scratch-gpt-tinystories"), "Once upon a time")
-    text = walkthrough.walk(example, str(tmp_path))
-    assert "' upon'" in text
-    assert "Equal: True" in text
-    assert "create_causal_mask's: True" in text
-    assert "False" not in text
-
-
-def test_a_model_needs_a_text(run_here):
-    done = run_here("walkthrough", "--model", "runs", check=False)
-    assert done.returncode == 2
-    assert "`model` and `text` together" in done.stderr
 
 
 def test_a_sample_repeats_and_leaves_the_random_state(joint_tokenizer):
@@ -197,13 +105,10 @@ def test_the_stored_notebook_shows_equal_results_and_a_falling_loss():
 
 
 @pytest.mark.slow
-def test_a_training_prints_a_batch_and_samples(tmp_path):
+def test_a_training_prints_samples(tmp_path):
     data = write(tmp_path / "train.jsonl", STORIES)
     command = ["train_language_model.py", "--train_file", data, "--output_dir", tmp_path / "run", "--vocab_size", 300,
                "--block_size", 32, "--config_overrides", TINY_GPT, "--max_steps", 2, "--use_cpu", "true"]  # fmt: skip
-    printed = run(*command, "--show_batch", "true").stdout
-    assert "attends to" in printed
-    assert not (tmp_path / "run").exists()
     printed = run(*command, "--sample_prompt", "A dog").stdout
     assert "Before training: A dog" in printed
     assert "After training: A dog" in printed

@@ -111,57 +111,6 @@ def plot_runs(logs: dict[str, list[dict]], output_dir: str) -> str:
     return save_figure(figure, output_dir, "runs.png")
 
 
-def plot_sine_curves(table: torch.Tensor, output_dir: str) -> str:
-    """Draw columns of the positional encoding, section 3.5, over positions: at most four pairs of sine and cosine.
-
-    Args:
-        table: (positions, width), sine on even and cosine on odd columns.
-        output_dir: the folder of the picture.
-
-    Returns:
-        The picture's path in `output_dir`.
-    """
-    table = table.detach().float().cpu()
-    pairs = table.shape[1] // 2
-    shown = sorted({round(i * (pairs - 1) / 3) for i in range(4)})
-    figure = Figure(figsize=(7, 1.5 * len(shown) + 0.3), layout="constrained")
-    axes = figure.subplots(len(shown), 1, sharex=True, squeeze=False)
-    for axis, pair in zip(axes.flat, shown, strict=True):
-        for column, style in ((2 * pair, "-"), (2 * pair + 1, "--")):
-            axis.plot(table[:, column].numpy(), style, label=f"column {column}")
-        axis.set_ylim(-1.1, 1.1)
-        axis.legend(fontsize=8, loc="right")
-    figure.suptitle("positional encoding, section 3.5: sine (solid) and cosine (dashed)", fontsize=10)
-    figure.supylabel("value", fontsize=10)
-    axes.flat[-1].set_xlabel("position [tokens]")
-    return save_figure(figure, output_dir, "sine_curves.png")
-
-
-def plot_masks(masks: dict[str, tuple[torch.Tensor, list[str], list[str]]], output_dir: str) -> str:
-    """Draw attention masks side by side: blue where a query may attend to a key.
-
-    Args:
-        masks: for each title a mask (queries, keys), True where attention is allowed, and both sides' tokens.
-        output_dir: the folder of the picture.
-
-    Returns:
-        The picture's path in `output_dir`.
-    """
-    height = 1.2 + 0.3 * max(len(queries) for _, queries, _ in masks.values())
-    width = sum(1.2 + 0.3 * len(keys) for _, _, keys in masks.values())
-    figure = Figure(figsize=(max(width, 2.5 * len(masks)) + 0.6, max(height, 2.5) + 0.6), layout="constrained")
-    axes = figure.subplots(1, len(masks), squeeze=False)
-    for axis, (title, (mask, queries, keys)) in zip(axes.flat, masks.items(), strict=True):
-        axis.imshow(mask.cpu().numpy(), cmap="Blues", vmin=0, vmax=1.25)
-        axis.set_title(title, fontsize=9)
-        axis.set_xticks(range(len(keys)), list(map(escape, keys)), rotation=90, fontsize=8)
-        axis.set_yticks(range(len(queries)), list(map(escape, queries)), fontsize=8)
-    figure.suptitle("masks: blue where a query may attend to a key", fontsize=9)
-    figure.supxlabel("key", fontsize=9)
-    figure.supylabel("query", fontsize=9)
-    return save_figure(figure, output_dir, "masks.png")
-
-
 def _plot_points(axis: Axes, points: list[tuple[float, float]], **style) -> None:
     """Draw a line through (x, y) points. A few points have markers, so that a single one shows."""
     if points:

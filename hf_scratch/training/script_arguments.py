@@ -138,7 +138,6 @@ class DataArguments:
         None, "The licence of the trained weights, for their card: the Hub's name, e.g. apache-2.0. Default: none."
     )
     max_minutes: float | None = option(None, "Stop training after this many minutes, with a checkpoint.")
-    show_batch: bool = option(False, "Print a training batch as the model sees it, and stop before training.")
 
 
 @dataclass

@@ -87,7 +87,8 @@ class Page {
   }
 
   choose(entry) {
-    if (entry.isTranslator !== undefined) this.chosen[familyOf(entry)] = entry.name;
+    const family = entry.isTranslator === undefined ? this.view : familyOf(entry);
+    this.chosen[family ?? "translate"] = entry.name;
     this.chosen.inside = entry.name;
   }
 
@@ -137,25 +138,26 @@ class Page {
     this.chosen[view] = name;
     this.freeOthers();
     const entry = this.entries.get(name);
-    this.asked = { ...(this.asked?.view === view && this.asked), ...state, view }; // kept until a model can answer
+    const asked = { ...(this.asked?.view === view && this.asked), ...state, view };
+    this.asked = asked; // kept until a model can answer
     let model;
     try {
       model = await this.load(entry);
     } catch (error) {
-      if (this.view !== view || this.chosen[view] !== name) return;
+      if (this.asked !== asked) return; // something else was opened
       byId(view).classList.add("empty");
-      this.link = { ...this.asked, view, model: name };
+      this.link = { ...asked, view, model: name };
       return this.fail(error.message, entry.isMissing ? null : () => this.open(view));
     }
-    if (this.view !== view || this.chosen[view] !== name) return;
+    if (this.asked !== asked) return;
     if (entry.isTranslator !== model.is_translator) {
       entry.isTranslator = model.is_translator; // its config.json was not readable before
       this.choose(entry);
       if (view !== "inside") return this.open(familyOf(entry), state);
     }
     byId(view).classList.remove("empty");
-    const { view: _, ...asked } = this.asked;
     this.asked = null;
+    delete asked.view;
     for (const field of TOKENS.filter((each) => asked[each]?.some((id) => id >= model.vocabulary.length))) {
       delete asked[field];
       this.say("The link names tokens that this model does not have: they are left out.");
@@ -277,7 +279,7 @@ class Page {
     const depth = (path) => path.split("/").length;
     const configs = files.map(([path]) => path).filter((path) => path.split("/").at(-1) === "config.json");
     const least = Math.min(...configs.map(depth));
-    const folders = configs.filter((path) => depth(path) === least).map((path) => path.slice(0, -"config.json".length));
+    const folders = configs.filter((path) => depth(path) === least).map((path) => path.slice(0, -"config.json".length)).sort();
     const added = [];
     const problems = [];
     for (const folder of folders.length ? folders : [""]) {

@@ -18,16 +18,12 @@ from typing import Any
 
 from sample_stories import sample_stories
 from transformers import AutoConfig
-from translation_card import SENTENCES
 
 from hf_scratch.data.splits import load_splits
 from hf_scratch.errors import command, preparation
 from hf_scratch.loading import auto_class_of, load_tokenizer
-from hf_scratch.reporting.drawings import draw_last_layer
 from hf_scratch.reporting.plots import plot_learning_curve, plot_runs
 from hf_scratch.reporting.records import Record, join_records, read_record, read_records, write_record
-
-STORY = "Tom had a red ball. One day, he lost the ball."
 
 
 def store_record(runs: list[Path], folder: Path, name: str) -> Record:
@@ -90,10 +86,7 @@ def main():
     if not args.record_only:
         store_model(auto_class_of(config), last, args.folder, args.dtype)
         plot_learning_curve(record["log"], str(args.folder))
-        if config.is_encoder_decoder:
-            draw_last_layer(args.folder, SENTENCES[config.source_lang][0])
-        else:
-            draw_last_layer(args.folder, STORY)
+        if not config.is_encoder_decoder:
             sample_stories(args.folder, list(load_splits(args.dataset_name)["validation"]["text"]))
     if args.record_only and not (args.folder / "config.json").is_file():
         return  # records without a published model, as those of scripts/recipes

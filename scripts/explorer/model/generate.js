@@ -135,7 +135,7 @@ export function shapeProbabilities(logits, { temperature = 1, top_k = 0, top_p =
   return softmax(scores.map((score) => (score < lowest ? -Infinity : score)));
 }
 
-/** What a row of logits says of a token: `hf_scratch.explaining.predict_tokens`, without texts. */
+/** What a row of logits says of a token: `predict_tokens` of tests/explained.py, without texts. */
 export function predict(logits, token, numAlternatives = 10) {
   const probabilities = softmax(logits.slice());
   const rank = probabilities.reduce((count, probability) => count + (probability > probabilities[token]), 0);
