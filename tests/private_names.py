@@ -34,10 +34,6 @@ PRIVATE_NAMES = [
         "Called, where the loop on a CPU finds in a call that it cannot serve it.",
     ),
     PrivateName(
-        GENERATION, "_prepare_generated_length",
-        "Overridden to refuse lengths past the last position before the first token.",
-    ),
-    PrivateName(
         GENERATION, "_pad_token_tensor _eos_token_tensor",
         "Read: the special tokens as `generate()` has resolved them from arguments, both configs and the "
         "model.",
@@ -68,10 +64,6 @@ PRIVATE_NAMES = [
         "Set to say which modules are recorded, sharded and tied, as each model of transformers does.",
     ),
     PrivateName(
-        MODULE, "_get_name",
-        "Overridden in an encoder: by this name, Trainer decides whether label smoothing shifts the labels.",
-    ),
-    PrivateName(
         MODEL, "_resize_token_embeddings",
         "Overridden to resize the source embedding alone where the target has its own, as Marian does.",
     ),
@@ -90,18 +82,8 @@ PRIVATE_NAMES = [
     # whether calling a module runs the code of its class and nothing else
     PrivateName(
         MODULE,
-        "_parameters _buffers _modules _forward_hooks _forward_pre_hooks _backward_hooks _backward_pre_hooks "
-        "_compiled_call_impl",
-        "Read: hooks and what replaces a call. torch has no public way to ask for them.",
-    ),
-    PrivateName(
-        "torch.nn.modules.module",
-        "_global_forward_hooks _global_forward_pre_hooks _global_backward_hooks _global_backward_pre_hooks",
-        "Read: hooks on all modules.",
-    ),
-    PrivateName(
-        "torch._C", "_are_functorch_transforms_active",
-        "Called: whether a transform of `torch.func` is active. torch has no public way to ask.",
+        "_forward_hooks _forward_pre_hooks _backward_hooks _backward_pre_hooks",
+        "Read: whether a module has hooks. torch has no public way to ask for them.",
     ),
     # Trainer
     PrivateName(
@@ -136,6 +118,4 @@ PRIVATE_NAMES = [
 ]  # fmt: skip
 
 # Asked for, and not there: a user may add these, and `generate()` then calls or reads them.
-OPTIONAL = {
-    "_reorder_cache": "models/loss.py: an own way to reorder a cache after a step of beam search",
-}
+OPTIONAL = {}
