@@ -305,6 +305,7 @@ def test_a_link_carries_model_view_and_text(address, browser):
     visitor.find("#source").fill("Zwei Hunde & eine Katze?")
     visitor.wait("location.hash.includes('Zwei+Hunde+%26+eine+Katze%3F')")
     link = visitor.page.evaluate("location.href")
+    visitor.wait("$('#translate').ariaBusy === 'false'")
     expected = visitor.find("#translation").inner_text()
     visitor.open("Inside")
     visitor.wait("location.hash.includes('view=inside')")

@@ -490,9 +490,12 @@ def test_a_wrong_folder_gets_one_sentence(run_node, own_folder):
         {"activation_function": "prelu"},
         {"vocab_size": 20},
     ]
+    special = {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "x"}}], "special_tokens": {}}
+    parts = [{"normalizer": {"type": "Precompiled"}}, {"post_processor": special}]
     changes = {
         "config.json": [None, "{", "[]", *(json.dumps(config | field) for field in fields)],
-        "tokenizer.json": [None, "{}", json.dumps(tokenizer | {"normalizer": {"type": "Precompiled"}})],
+        "tokenizer.json": [None, "{}", *(json.dumps(tokenizer | part) for part in parts)],
+        "generation_config.json": ['{"repetition_penalty": 0}', '{"length_penalty": "x"}', '{"num_beams": -1}'],
         "target_tokenizer.json": [None],
         "model.safetensors.index.json": [None],
         shard: [None, "cut", "x" * 200, "\x04" + "\0" * 7 + "null"],
@@ -525,10 +528,13 @@ def test_the_worker_answers(run_node):
         {"id": 4, **search, "prefix": [100]},
         {"id": 5, "type": "inspect", "input_ids": ids},
         {"id": 6, "type": "predict", "text": "x" * 5000},
+        {"id": 7, "type": "free"},
+        {"id": 8, "type": "predict", "text": "Once"},
     ]
     (replies,) = run_node({"kind": "worker", "folder": str(GPT), "requests": requests})
     last = {reply["id"]: reply for reply in replies}
-    assert [last[i]["type"] for i in range(7)] == ["result"] * 6 + ["error"]
+    assert [last[i]["type"] for i in range(9)] == [*["result"] * 6, "error", "result", "error"]
+    assert "no longer loaded" in last[8]["message"]
     progress = [reply["progress"] for reply in replies if reply["id"] == 0 and reply["type"] == "step"]
     assert progress == sorted(progress)
     assert progress[-1] == 1

@@ -48,6 +48,7 @@ class Page {
     addEventListener("hashchange", () => this.followLink());
     addEventListener("workerstopped", () => this.entries.forEach((entry) => (entry.loading = null)));
     document.documentElement.classList.remove("waiting");
+    byId("without").remove();
   }
 
   /** Read what models there are, and open what the link says. */
@@ -78,7 +79,7 @@ class Page {
     clearTimeout(this.linkTimer);
     const { view, model, ...state } = readState(location.hash.slice(1));
     if (model && !this.entries.has(model)) {
-      this.entries.set(model, { name: model, isMissing: true, isTranslator: { translate: true, write: false }[view] });
+      this.entries.set(model, { name: model, isMissing: true, isTranslator: ["translate", "write"].includes(view) ? view === "translate" : undefined });
     }
     const entry = this.entries.get(model);
     if (entry) this.choose(entry);
@@ -140,13 +141,14 @@ class Page {
     const entry = this.entries.get(name);
     const asked = { ...(this.asked?.view === view && this.asked), ...state, view };
     this.asked = asked; // kept until a model can answer
+    this.link = { ...asked, view, model: name };
+    this.writeLink();
     let model;
     try {
       model = await this.load(entry);
     } catch (error) {
       if (this.asked !== asked) return; // something else was opened
       byId(view).classList.add("empty");
-      this.link = { ...asked, view, model: name };
       return this.fail(error.message, entry.isMissing ? null : () => this.open(view));
     }
     if (this.asked !== asked) return;
@@ -221,7 +223,7 @@ class Page {
   /** A view's state changed: the link carries it, and the views of the same family share what is not `own`. */
   changed(view, fields, own = {}) {
     const entry = this.entries.get(this.chosen[this.view]);
-    if (this.views[this.view] !== view || this.link.model !== entry?.name) return; // it is no longer shown
+    if (!entry || this.asked || this.views[this.view] !== view) return; // it is no longer shown
     Object.assign(this.threads[familyOf(entry)], fields);
     this.link = { ...this.link, ...this.threads[familyOf(entry)], ...own };
     Object.assign(subject, { model: entry.name, text: this.link.text ?? "" });

@@ -6,6 +6,7 @@ import { MODELS } from "./models.js";
 import { readSafetensors } from "./safetensors.js";
 import { Tokenizer } from "./tokenizer.js";
 
+const NUMBERS = ["num_beams", "length_penalty", "repetition_penalty", "no_repeat_ngram_size", "temperature", "top_k", "top_p"];
 const LARGEST = { json: 64e6, safetensors: 1e9 }; // bytes
 
 /**
@@ -116,6 +117,11 @@ export async function loadModel(source, onProgress = () => {}) {
   }
   const options = Object.entries({ eos_token_id: config.eos_token_id, ...saved });
   const generation_config = Object.fromEntries(options.filter(([, value]) => value !== null));
+  for (const name of NUMBERS) {
+    const value = generation_config[name] ?? 1;
+    if (typeof value === "number" && (value > 0 || !/beams|repetition/.test(name))) continue;
+    throw new Error(`generation_config.json sets ${name} to ${JSON.stringify(value)}, which generate() cannot use.`);
+  }
   const ignored = NOT_APPLIED.filter((name) => ![undefined, 0, 1].includes(generation_config[name]));
   const warnings = ignored.map((name) => `generation_config.json sets ${name}, which is not applied here.`);
   const all = [...tensors.values()];

@@ -114,8 +114,10 @@ const MODELS = {
 // ids to the ids that the model reads
 const POST_PROCESSORS = {
   ByteLevel: () => (ids) => ids, // it only moves offsets
-  TemplateProcessing: ({ single, special_tokens: special }) => (ids) =>
-    single.flatMap(({ SpecialToken: token }) => (token ? special[token.id].ids : ids)),
+  TemplateProcessing: ({ single, special_tokens: special }) => {
+    const parts = single.map(({ SpecialToken: token }) => token && special[token.id].ids);
+    return (ids) => parts.flatMap((part) => part ?? ids);
+  },
 };
 
 /** The function that a part of tokenizer.json stands for; a missing part changes nothing. */

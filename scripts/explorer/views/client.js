@@ -77,6 +77,11 @@ export class Model {
     return endsOf(this.generation_config);
   }
 
+  /** As many beams as the page shows: from 1 to 8, by default the folder's. */
+  beamsOf(beams) {
+    return Math.max(1, Math.min(8, Math.round(Number(beams)) || Math.round(this.generation_config.num_beams) || 1));
+  }
+
   search(text, { prefix = [], options = {} }, onStep) {
     return ask({ type: "search", channel: "search", model: this.key, text, prefix, options }, onStep);
   }

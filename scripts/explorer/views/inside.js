@@ -78,7 +78,7 @@ export class InsideView {
       let given;
       let note = "";
       if (model.is_translator) {
-        const options = { max_new_tokens: Math.max(1, LONGEST - chosen.length), ...(beams && { num_beams: Number(beams) }) };
+        const options = { max_new_tokens: Math.max(1, LONGEST - chosen.length), num_beams: model.beamsOf(beams) };
         const found = await model.search(text, { prefix: chosen, options });
         if (!found || model !== this.model) return;
         given = { input_ids: found.input_ids, decoder_input_ids: [...found.prompt, ...found.sequences[0].ids.slice(0, -1)] };

@@ -76,7 +76,7 @@ export class TranslateView {
       makeChoice("layer", [mean, ...numbered(decoder_layers)], this.layer, set("layer")).element,
       makeChoice("head", [mean, ...numbered(decoder_attention_heads)], this.head, set("head")).element,
     );
-    const numBeams = Math.max(1, Math.min(8, Math.round(Number(beams)) || model.generation_config.num_beams || 1));
+    const numBeams = model.beamsOf(beams);
     const wanted = text ?? (typed || examples[0]);
     const isSame = !isNew && wanted === this.text && String(chosen) === String(this.prefix) && numBeams === this.numBeams;
     if (isSame && this.found) {
