@@ -11,7 +11,7 @@ help:  ## list the targets
 # CPU=1: torch without CUDA, which on Linux is several times smaller; wanted with the first target that installs
 setup: .venv/.installed  ## install the package and its tools into .venv: some minutes; CPU=1 without CUDA
 
-.venv/.installed: pyproject.toml constraints.txt
+.venv/.installed: pyproject.toml constraints.txt scripts/hf_scratch_launcher.py
 	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, e.g. make PYTHON=python3.12" if sys.version_info < (3, 11) else 0)'
 	@echo "Installing hf_scratch, torch and all tools into .venv: 2.4 GB and some minutes, mostly of downloads."
 	@$(if $(CPU),,echo "On Linux, torch brings CUDA along, 5 GB more. Without a GPU, stop this and run: make setup CPU=1")
@@ -72,6 +72,8 @@ lint: setup  ## check style, formatting and types
 	$(BIN)/ty check
 
 # recomputes the figures of the model cards and results tables, and fails if one differs; WRITE=1 writes them
+# the commands in scripts/ choose how threads wait; benchmarks leave it as it is
+results: export OMP_WAIT_POLICY ?= PASSIVE
 results: setup  ## recompute the figures of the cards and results tables; WRITE=1 writes them
 	$(BIN)/python scripts/publish/results.py $(if $(MULTI30K),--multi30k $(MULTI30K)) \
 		$(if $(TINYSTORIES),--tinystories $(TINYSTORIES)) $(if $(WRITE),--write)

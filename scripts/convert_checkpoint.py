@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import hf_scratch_launcher  # noqa: F401  before torch, whose OpenMP it sets
 import torch
 from safetensors.torch import load_file
 from transformers import AutoConfig, PreTrainedModel

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import hf_scratch_launcher  # noqa: F401  before torch, whose OpenMP it sets
 import torch
 from transformers import pipeline
 

@@ -12,6 +12,7 @@ ones, each once; validation and test data stay as they are. `accelerate launch` 
 
 from dataclasses import dataclass, field
 
+import hf_scratch_launcher  # noqa: F401  before torch, whose OpenMP it sets
 import torch
 from accelerate import PartialState
 from datasets import Dataset

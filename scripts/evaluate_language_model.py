@@ -9,6 +9,7 @@ import logging
 from dataclasses import dataclass, field
 from functools import partial
 
+import hf_scratch_launcher  # noqa: F401  before torch, whose OpenMP it sets
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 
 import hf_scratch  # noqa: F401  registers the models

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+import hf_scratch_launcher  # noqa: F401  before torch, whose OpenMP it sets
 from accelerate import PartialState
 from transformers import AutoModelForSeq2SeqLM
 

@@ -10,6 +10,7 @@ import logging
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import hf_scratch_launcher  # noqa: F401  before torch, whose OpenMP it sets
 import torch
 from transformers import AutoConfig
 

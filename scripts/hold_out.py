@@ -13,6 +13,8 @@ neither the order of the rows nor other rows matter.
 import hashlib
 from dataclasses import dataclass, field
 
+import hf_scratch_launcher  # noqa: F401  before torch, whose OpenMP it sets
+
 from hf_scratch.data.splits import check_new_folder, load_splits, save_splits
 from hf_scratch.errors import UserError, command, preparation
 from hf_scratch.training.parsing import parse_arguments

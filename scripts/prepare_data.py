@@ -14,6 +14,7 @@ train_language_model.py does not have. What does not concern the data is ignored
 import os
 from dataclasses import fields
 
+import hf_scratch_launcher  # noqa: F401  before torch, whose OpenMP it sets
 from transformers import Seq2SeqTrainingArguments, TrainingArguments
 
 from hf_scratch.data.columns import count_ids

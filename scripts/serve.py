@@ -10,6 +10,7 @@ curl -N localhost:8000/v1/completions -H "Content-Type: application/json" \\
 import importlib.util
 import sys
 
+import hf_scratch_launcher  # noqa: F401  before torch, whose OpenMP it sets
 import typer
 
 from hf_scratch import ScratchGPTForCausalLM

@@ -11,6 +11,7 @@ import time
 from contextlib import suppress
 from functools import partial
 
+import hf_scratch_launcher  # noqa: F401  before torch, whose OpenMP it sets
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, GenerationConfig, TrainingArguments
 
 from hf_scratch import ScratchGPTConfig, ScratchGPTForCausalLM, ScratchGPTForMaskedLM

@@ -11,6 +11,7 @@ train_language_model.py; `config_overrides` sets fields of GPT2Config.
 
 from functools import partial
 
+import hf_scratch_launcher  # noqa: F401  before torch, whose OpenMP it sets
 from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
 from hf_scratch.data.texts import PackedTextsCollator

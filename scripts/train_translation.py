@@ -11,6 +11,7 @@ import time
 from functools import partial
 from pathlib import Path
 
+import hf_scratch_launcher  # noqa: F401  before torch, whose OpenMP it sets
 import numpy as np
 from transformers import AutoModelForSeq2SeqLM, DataCollatorForSeq2Seq, GenerationConfig, Seq2SeqTrainingArguments
 

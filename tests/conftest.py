@@ -39,6 +39,7 @@ else:
     hypothesis.settings.load_profile("tests")
 
 ROOT = Path(__file__).parent.parent
+sys.path.append(str(ROOT / "scripts"))  # where scripts find hf_scratch_launcher
 DATA = Path(os.environ.get("HF_SCRATCH_DATA", ROOT.parent / "shared" / "data"))
 
 GPT = {

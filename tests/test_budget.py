@@ -68,7 +68,7 @@ def test_a_signal_while_measuring_ends_the_command_and_leaves_no_checkpoint(run_
 
 
 RECIPE = """
-budget_minutes: 0.1
+budget_minutes: 5
 lr_scheduler_type: reduce_lr_on_plateau
 lr_scheduler_kwargs: {factor: 0.5}
 eval_strategy: steps
@@ -88,8 +88,8 @@ def test_the_flags_in_the_record_repeat_the_training(kind, run_here, tmp_path):
     }[kind]
     out, again = tmp_path / "out", tmp_path / "again"
     recipe, budget = "own_pairs", ["--budget_minutes=0.1"]
-    if kind == "texts":
-        recipe, budget = tmp_path / "recipe.yaml", []
+    if kind == "texts":  # the recipe has a budget too
+        recipe = tmp_path / "recipe.yaml"
         recipe.write_text(RECIPE, encoding="utf-8")
     command = [recipe, *files, *flags, "--vocab_size=300", f"--config_overrides={config}", "--use_cpu=true"]
     done = run_here(script, *command, *budget, f"--output_dir={out}")
@@ -97,7 +97,7 @@ def test_the_flags_in_the_record_repeat_the_training(kind, run_here, tmp_path):
 
     chosen = json.loads((out / PLAN).read_text(encoding="utf-8"))
     record = json.loads((out / "run.json").read_text(encoding="utf-8"))
-    plain = [f"--{name}={value}" for name, value in chosen.items()] + ([] if budget else ["--budget_minutes=0"])
+    plain = [f"--{name}={value}" for name, value in chosen.items()] + ["--budget_minutes=0"] * (kind == "texts")
     assert shlex.split(record["command"])[-len(plain) :] == plain
     assert "--budget_minutes=0.1" not in record["command"]
     assert record["updates"] == chosen["max_steps"]

@@ -64,6 +64,13 @@ def test_a_run_without_validation_and_test_has_a_card_and_a_record(name, overrid
         assert f"| {row} |" in card.text
 
 
+def test_a_card_names_the_device_that_was_used(train, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda *_: "An unused GPU")
+    folder = train("train_language_model", "out", config_overrides=TINY_GPT)  # with --use_cpu true
+    assert "An unused GPU" not in (folder / "README.md").read_text(encoding="utf-8")
+
+
 def test_a_card_claims_no_licence_and_has_five_examples(train, tmp_path):
     files = {"validation_file": tmp_path / "pairs.jsonl", "test_file": write(tmp_path / "unseen.jsonl", PAIRS)}
     folder = train("train_translation", "translator", config_overrides=TINY_TRANSFORMER, **files)

@@ -1,17 +1,21 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 """`hf-scratch`, the commands as modules, and their help."""
 
+import ast
 import importlib
+import os
+import re
 import subprocess
 import sys
 
+import hf_scratch_launcher
 import pytest
-from conftest import ROOT
+from conftest import ROOT, load_script
 
-from hf_scratch import cli
+from hf_scratch import __version__
 from hf_scratch.errors import command_words
 
-COMMANDS = sorted(path.stem for path in (ROOT / "scripts").glob("*.py"))
+COMMANDS = sorted({path.stem for path in (ROOT / "scripts").glob("*.py")} - {"hf_scratch_launcher"})
 TRAININGS = ("prepare_data", "train_language_model", "train_stock_gpt2", "train_translation")
 
 
@@ -22,7 +26,7 @@ def hf_scratch(monkeypatch, capsys):
     def run(*words):
         monkeypatch.setattr(sys, "argv", ["bin/hf-scratch", *words])
         with pytest.raises(SystemExit) as ended:
-            cli.main()
+            hf_scratch_launcher.main()
         return ended.value.code or 0, "".join(capsys.readouterr())
 
     return run
@@ -65,17 +69,65 @@ def test_errors_and_the_command_to_resume_by_name_it(hf_scratch):
     assert command_words() == ["hf-scratch", "train-translation"]
 
 
+def test_a_recipe_of_another_command_is_named(hf_scratch):
+    words = ("--output_dir", "x", "--dataset_name", "embedded:numbers")
+    code, text = hf_scratch("train-translation", "own_texts", *words)
+    assert code == 2
+    assert "--packing=True. Is it a recipe of another command?" in text
+
+
 @pytest.mark.parametrize(
-    ("recipe", "message"),
+    ("words", "code", "message"),
     [
-        ("own_pair", "Did you mean `own_pairs`?"),
-        ("own_texts", "--packing=True. Is it a recipe of another command?"),
+        ("--help", 0, "train-translation"),
+        ("--version", 0, f"hf-scratch {__version__}"),
+        ("", 2, "COMMAND"),
+        ("train", 2, "'train-translation'"),
+        ("train-translation own_pair --output_dir x", 2, "Did you mean `own_pairs`?"),
+        ("prepare-data own_pair.yml", 2, "Did you mean `own_pairs`?"),
+        ("train-translation none/own_pairs.yaml", 2, "'none/own_pairs.yaml'"),
+        ("train-translation own_pairs --train_file none.csv", 2, "'none.csv'"),
+        ("train-language-model --seed 1 --validation-file=~/none.csv", 2, "'~/none.csv'"),
+        ("evaluate-translation --test_file none.csv", 2, "'none.csv'"),
     ],
 )
-def test_a_wrong_recipe_is_named(recipe, message, hf_scratch):
-    code, text = hf_scratch("train-translation", recipe, "--output_dir", "x", "--dataset_name", "embedded:numbers")
-    assert code == 2
-    assert message in text
+def test_it_answers_without_torch(words, code, message):
+    run = "import sys; sys.modules['torch'] = None; import hf_scratch_launcher; hf_scratch_launcher.main()"
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'scripts'}"}
+    done = subprocess.run(
+        [sys.executable, "-c", run, *words.split()], env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stderr
+    assert message in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("words", ["own_pairs", "own_pairs.yaml", "README.md", "--train_file README.md", "--seed"])
+def test_it_leaves_all_else_to_the_command(words, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    assert hf_scratch_launcher.find_mistake(words.split(), ["own_pairs"]) is None
+
+
+def test_a_missing_extra_is_named(hf_scratch, monkeypatch):
+    monkeypatch.setattr(hf_scratch_launcher, "TRAIN", ("sacrebleu", "not_installed"))
+    code, text = hf_scratch("train-translation", "own_pairs")
+    assert (code, text.split(": ")[-2:]) == (2, ["not_installed not installed", "pip install 'hf-scratch[train]'\n"])
+
+
+@pytest.mark.parametrize(
+    ("given", "load", "chosen"),
+    [
+        ({}, 1.0, {"GOMP_SPINCOUNT": "20000"}),
+        ({}, 3.0, {"OMP_WAIT_POLICY": "PASSIVE"}),
+        ({"OMP_WAIT_POLICY": "ACTIVE"}, 3.0, {"OMP_WAIT_POLICY": "ACTIVE"}),
+        ({"GOMP_SPINCOUNT": "7"}, 1.0, {"GOMP_SPINCOUNT": "7"}),
+    ],
+)
+def test_threads_sleep_while_they_wait_on_a_busy_machine_unless_the_user_chose(given, load, chosen, monkeypatch):
+    monkeypatch.setattr(os, "environ", dict(given))
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0))
+    load_script("hf_scratch_launcher")
+    assert os.environ == chosen
 
 
 def test_both_spellings_of_a_flag_are_taken(run_here, tmp_path):
@@ -91,8 +143,25 @@ def test_both_spellings_of_a_flag_are_taken(run_here, tmp_path):
     assert "invalid choice: 'daily'" in done.stderr
 
 
-def test_a_command_is_a_module_in_a_clone_too(tmp_path):
+def test_a_command_is_a_module_in_a_clone_too():
     assert importlib.import_module("hf_scratch.scripts.run_onnx").__file__ == str(ROOT / "scripts" / "run_onnx.py")
     words = [sys.executable, "-m", "hf_scratch.scripts.hold_out", "--help"]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=100)
     assert (done.returncode, done.stdout[:19]) == (0, "usage: hold_out.py ")
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "run_onnx"])
+def test_each_script_imports_the_launcher_before_torch(name):
+    tree = ast.parse((ROOT / "scripts" / f"{name}.py").read_text(encoding="utf-8"))
+    imports = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    modules = [getattr(node, "module", None) or node.names[0].name for node in imports]
+    assert next(each for each in modules if each.split(".")[0] not in sys.stdlib_module_names) == "hf_scratch_launcher"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="torch has another OpenMP")
+def test_torch_sees_the_choice():
+    environment = {name: value for name, value in os.environ.items() if "OMP_" not in name}
+    environment |= {"PYTHONPATH": str(ROOT / "scripts"), "OMP_DISPLAY_ENV": "VERBOSE"}
+    run = [sys.executable, "-c", "import hf_scratch_launcher, torch"]
+    done = subprocess.run(run, env=environment, capture_output=True, text=True, timeout=100)
+    assert re.search(r"GOMP_SPINCOUNT = '(\d+)'", done.stderr)[1] in ("20000", "0")  # 0: on a busy machine

@@ -83,6 +83,7 @@ def test_a_recipe_is_trained_by_name(python, script, recipe, tmp_path):
     listed = run(python, tmp_path, python.with_name("hf-scratch"), "--help").stdout
     assert name in listed
     assert " demo " not in listed  # it needs the clone
+    assert "init" not in listed
 
 
 def test_accelerate_launches_a_module(python, tmp_path):
@@ -102,4 +103,4 @@ def test_the_models_need_no_extra(python, tmp_path):
     command = ["-m", "hf_scratch.scripts.train_translation", "demo_numbers", "--output_dir", "run"]
     done = run(python, tmp_path, *command, check=False, PYTHONPATH=str(tmp_path / "hidden"))
     assert done.returncode != 0
-    assert "sacrebleu, sacremoses, matplotlib, ruamel.yaml: pip install" in done.stderr
+    assert "pip install 'hf-scratch[train]'" in done.stderr

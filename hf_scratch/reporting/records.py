@@ -88,7 +88,8 @@ def build_record(
     args, state = trainer.args, trainer.state
     # the last entry of the training itself; evaluations come after it
     minutes = next((entry["minutes"] for entry in reversed(state.log_history) if "train_runtime" in entry), None)
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor() or platform.machine()
+    is_gpu = args.device.type == "cuda"
+    device = torch.cuda.get_device_name(args.device) if is_gpu else platform.processor() or platform.machine()
     # a CheckpointKeeper's: the first command of the run, and others that resumed it
     first, *others = next(each.commands for each in trainer.callback_handler.callbacks if hasattr(each, "commands"))
     hardware = {

@@ -74,7 +74,7 @@ def choose_flags(speed: Speed, seconds: float) -> dict[str, Any]:
         raise UserError(
             f"`budget_minutes` leaves no time for ten updates of {speed.update:.1f} s: {seconds:.0f} s are left, of "
             f"which {evaluations} evaluations take {evaluations * one:.0f} s, and the final scores {speed.scoring:.0f}"
-            f" s (`max_eval_samples` and `max_predict_samples` make them shorter). {describe_threads()}"
+            f" s (`max_eval_samples` and `max_predict_samples` make them shorter)."
         )
     updates = interval * evaluations
     flags: dict[str, Any] = {
@@ -173,7 +173,7 @@ def fit_budget(
 
     chosen = [f"--{name}={value}" for name, value in on_main_process(choose).items()]
     plain = without_option(words, "budget_minutes")
-    if plain == words:  # it is in the recipe
+    if "budget_minutes" in given_arguments(plain):  # it is in the recipe
         chosen.append("--budget_minutes=0")
     sys.argv[1:] = [*plain, *chosen]
 
@@ -238,10 +238,4 @@ def describe_plan(flags: dict[str, Any], speed: Speed, end: float) -> str:
         parts.append(f"{updates // flags['eval_steps']} evaluations of {rows:,} rows")
     if speed.scoring:
         parts.append(f"{speed.scoring:.0f} s of final scores")
-    return f"{', '.join(parts)}; done at {done:%H:%M}. {describe_threads()}".rstrip()
-
-
-def describe_threads() -> str:
-    """Return a hint for a busy machine, where threads that wait for each other can be many times slower than one."""
-    threads = torch.get_num_threads()
-    return "" if threads == 1 else f"PyTorch uses {threads} threads: on a busy machine, set OMP_NUM_THREADS=1."
+    return f"{', '.join(parts)}; done at {done:%H:%M}."

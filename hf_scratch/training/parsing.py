@@ -80,10 +80,10 @@ class _Parser(HfArgumentParser):
         raise UserError(message)
 
 
-def list_recipes(names: Collection[str] | None = None) -> list[str]:
-    """List the names of the package's recipes, or only of those whose arguments are all among `names`."""
+def list_recipes(names: Collection[str]) -> list[str]:
+    """List the names of the package's recipes whose arguments are all among `names`."""
     files = sorted(file for folder in RECIPES for file in folder.glob("*.yaml"))
-    return [file.stem for file in files if names is None or read_recipe(file).keys() <= {*names, SIZES}]
+    return [file.stem for file in files if read_recipe(file).keys() <= {*names, SIZES}]
 
 
 def _read_command_line(
@@ -99,8 +99,6 @@ def _read_command_line(
     path = Path(args[0]).expanduser()
     if not path.exists() and path.name == args[0]:  # one of the package's
         path = next((folder / f"{path.stem}.yaml" for folder in RECIPES if folder.is_dir()), path)
-        if not path.exists():
-            raise UserError(f"There is no recipe {args[0]!r}{_nearest(args[0], list_recipes())}")
     recipe = read_recipe(path)
     for option, value in (size or {}).items():
         recipe[option] = {**recipe.get(option, {}), **value} if isinstance(value, dict) else value
