@@ -9,6 +9,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -108,16 +109,20 @@ def load_checkpoint(model_class, path: str | Path, **kwargs) -> PreTrainedModel:
         kwargs: passed to `from_pretrained`.
 
     Raises:
-        UserError: the weights have other shapes than the config says, or see `find_model` and `refuse_hub_attention`.
+        UserError: the weights are damaged, have other shapes than the config says, or lack some of the base model,
+            which transformers would leave random; or see `find_model` and `refuse_hub_attention`.
         OSError, ValueError: there is no such model, or `model_class` does not load this kind of model.
     """
     found = find_model(path)
     if "attn_implementation" not in kwargs:
         refuse_hub_attention(AutoConfig.from_pretrained(found, cache_dir=kwargs.get("cache_dir")))
     try:
-        return model_class.from_pretrained(found, **kwargs)
-    except RuntimeError as error:  # of weights whose shapes `config_overrides` has changed
+        model, info = model_class.from_pretrained(found, output_loading_info=True, **kwargs)
+    except (RuntimeError, SafetensorError) as error:  # shapes that `config_overrides` has changed; a cut file
         raise UserError(f"The weights in {found!r} cannot be loaded: {describe(error)}") from error
+    if missing := sorted(name for name in info["missing_keys"] if name.startswith(f"{model.base_model_prefix}.")):
+        raise UserError(f"{found!r} lacks {len(missing)} weights of a {type(model).__name__}, such as {missing[0]}.")
+    return model
 
 
 def refuse_hub_attention(config: PreTrainedConfig) -> None:

@@ -77,7 +77,7 @@ def variants(run_node, tmp_path_factory) -> dict:
     """Each variant's logits, by Python and by JavaScript."""
     cases, expected = [], {}
     for family in FAMILIES:
-        for variant in VARIANTS[family]:
+        for variant in VARIANTS[family].keys() - {"bidirectional"}:  # an encoder does not open
             model = shake(make_variant(family, variant))
             folder = tmp_path_factory.mktemp("variant")
             model.save_pretrained(folder)
@@ -96,6 +96,8 @@ def variants(run_node, tmp_path_factory) -> dict:
 
 @each_variant()
 def test_logits_are_pythons_with_and_without_a_cache(family, variant, variants):
+    if variant == "bidirectional":
+        pytest.skip("an encoder does not open")
     expected, result = variants[family, variant]
     whole = read_rows(result["whole"]).reshape(expected.shape)
     np.testing.assert_allclose(whole, expected, rtol=0, atol=1e-4)

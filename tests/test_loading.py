@@ -14,20 +14,17 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import FAMILIES, ROOT
-from huggingface_hub.errors import StrictDataclassError
 from safetensors.torch import load_file, save_file
 from transformers import (
-    AutoConfig,
     AutoModel,
     AutoModelForCausalLM,
     AutoModelForSeq2SeqLM,
     GPT2Config,
     GPT2LMHeadModel,
-    pipeline,
 )
 
-from hf_scratch import ScratchGPTForCausalLM, ScratchTransformerForConditionalGeneration
 from hf_scratch.convert import shared
+from hf_scratch.errors import UserError
 from hf_scratch.loading import load_checkpoint
 
 AUTO = {"gpt": AutoModelForCausalLM, "transformer": AutoModelForSeq2SeqLM}
@@ -110,13 +107,10 @@ def warnings_of_transformers():
 
 
 def test_weights_with_other_names_are_refused(family, model, folder):
-    """A checkpoint of another architecture or version: transformers would leave random weights in their place."""
+    """By our commands: transformers reports them, and leaves random weights in their place."""
     assert rename_weights(folder, "fc1", "linear1") > 0
-    for auto_class in (AUTO[family], AutoModel):
-        with pytest.raises(ValueError, match=r"missing: .*fc1.* and \d+ more; unexpected: .*linear1") as error:
-            auto_class.from_pretrained(folder)
-        assert str(folder) in str(error.value)
-        assert "\n" not in str(error.value)
+    with pytest.raises(UserError, match="fc1"):
+        load_checkpoint(AUTO[family], folder)
 
 
 def test_keys_that_do_not_fit_are_listed(model, folder, warnings_of_transformers):
@@ -133,44 +127,25 @@ def test_keys_that_do_not_fit_are_listed(model, folder, warnings_of_transformers
 @pytest.mark.parametrize("part", ["layers.1.", "embed_tokens", "self_attn_norm.bias"])
 def test_missing_weights_are_refused(family, folder, part):
     drop_weights(folder, part)
-    for auto_class in (AUTO[family], AutoModel):
-        with pytest.raises(ValueError, match=r"does not hold the weights .* missing: "):
-            auto_class.from_pretrained(folder)
-
-
-def test_weights_that_are_left_over_are_refused(family, model, folder):
-    state = load_file(folder / "model.safetensors")
-    extra = {f"{name}_2": value.clone() for name, value in state.items() if "fc2.weight" in name}
-    save_file(state | extra, folder / "model.safetensors", metadata={"format": "pt"})
-    for auto_class in (AUTO[family], AutoModel):
-        with pytest.raises(ValueError, match=r"unexpected: .*fc2\.weight_2"):
-            auto_class.from_pretrained(folder)
+    with pytest.raises(UserError, match=part.rstrip(".").replace(".", r"\.")):
+        load_checkpoint(AUTO[family], folder)
 
 
 def test_a_head_may_be_missing_over_a_saved_base_only(family, inputs, tmp_path):
     model = FAMILIES[family](tie_word_embeddings=False, lm_head_bias=True)
     model.model.save_pretrained(tmp_path / "base")
     model.save_pretrained(tmp_path / "head")
-    loaded = AUTO[family].from_pretrained(tmp_path / "base")
+    loaded = load_checkpoint(AUTO[family], tmp_path / "base")
     assert loaded.model(**inputs).last_hidden_state.equal(model.model(**inputs).last_hidden_state)
     base = AutoModel.from_pretrained(tmp_path / "head")  # whose head is left over
     assert base(**inputs).last_hidden_state.equal(model.model(**inputs).last_hidden_state)
-    drop_weights(tmp_path / "head", "lm_head.bias")
-    with pytest.raises(ValueError, match=r"missing: lm_head\.bias"):
-        AUTO[family].from_pretrained(tmp_path / "head")
-
-
-def test_a_model_of_the_other_family_is_refused(family, folder):
-    other = {"gpt": ScratchTransformerForConditionalGeneration, "transformer": ScratchGPTForCausalLM}[family]
-    with pytest.raises((ValueError, StrictDataclassError), match=r"does not hold the weights|is_encoder_decoder"):
-        other.from_pretrained(folder)
 
 
 def test_weights_cut_short_name_their_folder(family, folder):
     weights = folder / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-100])
-    with pytest.raises(ValueError, match=f"{folder.name}' are cut short or damaged"):
-        AUTO[family].from_pretrained(folder)
+    with pytest.raises(UserError, match=folder.name):
+        load_checkpoint(AUTO[family], folder)
 
 
 def test_a_weight_of_another_shape_is_named(model, folder):
@@ -306,39 +281,6 @@ def fetched(monkeypatch) -> list[str]:
 def name_kernel(folder, key, value="some/kernel"):
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     (folder / "config.json").write_text(json.dumps(config | {key: value}), encoding="utf-8")
-
-
-@pytest.mark.parametrize("key", ["attn_implementation", "_attn_implementation"])
-@pytest.mark.parametrize("kernel", ["some/kernel", "paged|some/kernel@main:f", {"": "some/kernel"}])
-def test_a_config_cannot_choose_attention_code_on_the_hub(family, model, folder, fetched, key, kernel):
-    name_kernel(folder, key, kernel)
-    for load in (
-        type(model).from_pretrained,
-        AUTO[family].from_pretrained,
-        AutoModel.from_pretrained,
-        lambda folder: AUTO[family].from_config(AutoConfig.from_pretrained(folder)),
-        lambda folder: type(model)(copy.deepcopy(AutoConfig.from_pretrained(folder))),
-    ):
-        with pytest.raises(ValueError, match=r"some/kernel.*trust_remote_code=True") as error:
-            load(folder)
-        assert "\n" not in str(error.value)
-    with pytest.raises(ValueError, match="some/kernel"):
-        pipeline("text-generation" if family == "gpt" else "translation", model=str(folder))
-    assert not fetched
-
-
-@pytest.mark.parametrize("key", ["attn_implementation", "_attn_implementation"])
-def test_the_caller_may_choose_attention_code_on_the_hub(family, model, folder, fetched, key):
-    for kwargs in ({"attn_implementation": "other/kernel"}, {"trust_remote_code": True}):
-        name_kernel(folder, key)
-        for load in (type(model).from_pretrained, AUTO[family].from_pretrained):
-            with pytest.raises(ValueError, match="fetched"):
-                load(folder, **kwargs)
-    assert fetched == ["other/kernel"] * 2 + ["some/kernel"] * 2
-    for load in (type(model).from_pretrained, AUTO[family].from_pretrained):
-        assert load(folder, attn_implementation="eager").config._attn_implementation == "eager"
-    name_kernel(folder, key, "eager")
-    assert AUTO[family].from_pretrained(folder).config._attn_implementation == "eager"
 
 
 def test_commands_refuse_a_stock_config_that_chooses_attention_code_on_the_hub(tmp_path, fetched):

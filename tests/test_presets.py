@@ -9,6 +9,7 @@ from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainingArguments, Train
 from hf_scratch import (
     ScratchGPTConfig,
     ScratchGPTForCausalLM,
+    ScratchGPTForMaskedLM,
     ScratchTransformerConfig,
     ScratchTransformerForConditionalGeneration,
 )
@@ -22,7 +23,8 @@ def test_gpt_playground():
     attention = 3 * (48 * 48 + 48) + (48 * 48 + 48)
     block = attention + 2 * 2 * 48 + (48 * 192 + 192) + (192 * 48 + 48)
     expected = 65 * 48 + 32 * 48 + 2 * block + 2 * 48 + 48 * 65
-    assert ScratchGPTForCausalLM(config).num_parameters() == expected
+    head = ScratchGPTForCausalLM if config.is_causal else ScratchGPTForMaskedLM
+    assert head(config).num_parameters() == expected
 
 
 def test_annotated_seq2seq():
@@ -54,7 +56,8 @@ def test_tinystories_notes(mask):
     config = make_preset("tinystories-notes", vocab_size=300, mask=mask)
     block = 3 * 64 * 64 + (64 * 64 + 64) + 2 * 128 + (64 * 256 + 256) + (256 * 64 + 64)
     expected = 300 * 64 + 128 * 64 + 128 + 4 * block + 64 * 300 + 300
-    assert ScratchGPTForCausalLM(config).num_parameters() == expected
+    head = ScratchGPTForCausalLM if config.is_causal else ScratchGPTForMaskedLM
+    assert head(config).num_parameters() == expected
     assert config.is_causal == mask
 
 
@@ -138,7 +141,7 @@ def test_what_a_preset_does_not_know_is_named():
 def test_a_preset_without_a_start_says_what_to_set(joint_tokenizer):
     config = make_preset("paper-seq2seq", vocab_size=300, d_model=8, n_head=1, hidden_dim=10, num_layers=1, max_len=12)
     model, labels = ScratchTransformerForConditionalGeneration(config), torch.tensor([[5, 6, 2]])
-    with pytest.raises(ValueError, match="`decoder_start_token_id` is None"):
+    with pytest.raises(ValueError, match="decoder_start_token_id"):
         DataCollatorForSeq2Seq(joint_tokenizer, model=model)([{"input_ids": [5, 2], "labels": [5, 6, 2]}])
     # as convert/README.md says
     ids = {"pad_token_id": 0, "decoder_start_token_id": 1, "eos_token_id": 2}

@@ -301,7 +301,7 @@ class ScratchTrainerMixin(Trainer):
             args.dataloader_drop_last, args.train_sampling_strategy = before
 
     def evaluation_loop(self, *args, **kwargs):
-        generation_config = copy.deepcopy(self.model.generation_config)
+        generation_config = copy.deepcopy(getattr(self.model, "generation_config", None))  # an encoder has none
         self.gather_function = self.accelerator.gather_for_metrics  # Seq2SeqTrainer's keeps rows that fill up a batch
         forward = self.remove_autocast()
         try:
