@@ -71,10 +71,10 @@ def test_the_best_of_several_references_counts():
         assert score_translations([first], references)["chrf"] == pytest.approx(100)
         assert score_summaries([first], references)["rouge1"] == 100
     assert score_translations(["a b c d"], [["x y z w", "a b c d"]])["bleu"] == pytest.approx(100)
-    listed = [[text] for text in PREDICTIONS]
-    assert score_translations(PREDICTIONS[::-1], listed, "de") == score_translations(
-        PREDICTIONS[::-1], PREDICTIONS, "de"
-    )
+    a, b, c = PREDICTIONS
+    alone = score_translations([b, a, c], [a, b, c], "de")
+    for listed in ([[a], [b], [c]], [a, [b], c], [[a], b, c]):
+        assert score_translations([b, a, c], listed, "de") == alone
 
 
 def test_a_text_without_reference_is_an_error():

@@ -12,6 +12,7 @@ from itertools import zip_longest
 from operator import contains
 from statistics import fmean
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import evaluate
 from datasets import Features, List, Value
@@ -20,28 +21,28 @@ from ..extras import extra
 
 
 class TextMetric(evaluate.Metric):
-    """Base of the metrics over texts. Each prediction has one reference, or a list of them of any length.
+    """Base of the metrics over texts. `compute` and `add_batch` take a reference, or a list of them, per prediction.
 
     Raises:
         ImportError: by the constructor, where the package that computes the score is not installed.
     """
 
     def _info(self) -> evaluate.MetricInfo:
-        text = Value("string")
-        features = [Features({"predictions": text, "references": kind}) for kind in (List(text), text)]
+        features = Features({"predictions": Value("string"), "references": List(Value("string"))})
         return evaluate.MetricInfo(description=self.__doc__ or "", citation="", features=features)
 
-
-def to_lists(references: Sequence[str] | Sequence[list[str]]) -> list[list[str]]:
-    """Make a list of each reference that is alone."""
-    return [[each] if isinstance(each, str) else each for each in references]
+    def add_batch(self, *, predictions: Any = None, references: Any = None, **kwargs) -> None:
+        """Add predictions, and for each of them a reference or a list of references."""
+        # evaluate looks at the first row alone: in the others it takes a text for a list of characters
+        listed = [[each] if isinstance(each, str) else each for each in references]
+        super().add_batch(predictions=predictions, references=listed, **kwargs)
 
 
 class ExactMatch(TextMetric):
     """The share of texts that are one of their references, 0 to 1: "exact_match"."""
 
     def _compute(self, predictions, references) -> dict:
-        return {"exact_match": fmean(map(contains, to_lists(references), predictions))}
+        return {"exact_match": fmean(map(contains, references, predictions))}
 
 
 class Bleu(TextMetric):
@@ -57,7 +58,7 @@ class Bleu(TextMetric):
 
     def _compute(self, predictions, references) -> dict:
         # sacrebleu takes the first references of all texts, then the second ones, ...
-        result = self.scorer.corpus_score(predictions, list(zip_longest(*to_lists(references))))
+        result = self.scorer.corpus_score(predictions, list(zip_longest(*references)))
         return {self.key: result.score, f"{self.key}_signature": str(self.scorer.get_signature())}
 
 
@@ -90,7 +91,7 @@ class MosesBleu(Bleu):
         return self.tokenizer.tokenize(text.lower(), return_str=True)
 
     def _compute(self, predictions, references) -> dict:
-        references = [list(map(self.tokenize, each)) for each in to_lists(references)]
+        references = [list(map(self.tokenize, each)) for each in references]
         scores = super()._compute(list(map(self.tokenize, predictions)), references)
         signature = f"moses-{self.language}|sacremoses:{version('sacremoses')}|{scores['bleu_moses_signature']}"
         return {**scores, "bleu_moses_signature": signature}
@@ -116,7 +117,7 @@ class Rouge(TextMetric):
         self.scorer = RougeScorer(("rouge1", "rouge2", "rougeL"))
 
     def _compute(self, predictions, references) -> dict:
-        scores = [self.scorer.score_multi(*row) for row in zip(to_lists(references), predictions, strict=True)]
+        scores = [self.scorer.score_multi(*row) for row in zip(references, predictions, strict=True)]
         means = {name: 100 * math.fsum(each[name].fmeasure for each in scores) / len(scores) for name in scores[0]}
         return {**means, "rouge_signature": f"f-measure|stemmer:no|rouge_score:{version('rouge_score')}"}
 

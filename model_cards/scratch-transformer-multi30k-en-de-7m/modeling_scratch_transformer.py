@@ -40,7 +40,7 @@ from .scratch_layers import (
     make_position_ids,
     rename_cache,
 )
-from .scratch_loss import ScratchKwargs
+from .scratch_loss import ScratchKwargs, shift_right
 
 
 class ScratchTransformerEncoderLayer(ResidualLayer):
@@ -122,18 +122,9 @@ class ScratchTransformerPreTrainedModel(ScratchPreTrainedModel):
     }
     _no_split_modules = ["ScratchTransformerEncoderLayer", "ScratchTransformerDecoderLayer"]
 
-    def __init__(self, config: ScratchTransformerConfig, *args, **kwargs):
-        if config.share_encoder_decoder_embeddings:
-            config.decoder_vocab_size = config.vocab_size  # users assign `config.vocab_size = len(tokenizer)`
-        super().__init__(config, *args, **kwargs)
-
     def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
         """`decoder_start_token_id` and all labels (batch, length) but the last; -100 becomes `pad_token_id`."""
-        start, pad = self.config.decoder_start_token_id, self.config.pad_token_id
-        if start is None or pad is None:
-            raise ValueError("Set `decoder_start_token_id` and `pad_token_id` in the model's config.")
-        shifted = torch.cat([labels.new_full((len(labels), 1), start), labels[:, :-1]], dim=1)
-        return shifted.masked_fill(shifted == -100, pad)
+        return shift_right(labels, self.config.decoder_start_token_id, self.config.pad_token_id)
 
     def resize_token_embeddings(self, *args, **kwargs) -> nn.Embedding:
         """Resize the source embedding, and a target embedding and head that share it. Arguments as in transformers."""
@@ -167,14 +158,7 @@ class ScratchTransformerStack(ScratchTransformerPreTrainedModel):
         self.post_init()
         self._tp_plan = {}  # the config's plan uses whole-model names, so clear each stack's copy
 
-    def embed(
-        self,
-        input_ids: torch.Tensor | None,
-        inputs_embeds: torch.Tensor | None,
-        attention_mask: torch.Tensor | None,
-        position_ids: torch.Tensor | None,
-        cache: Cache | None = None,
-    ) -> torch.Tensor:
+    def embed(self, input_ids, inputs_embeds, attention_mask, position_ids, cache=None) -> torch.Tensor:
         """Tokens plus positions (sections 3.4 and 3.5): (batch, length) -> (batch, length, d_model)."""
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("You must specify exactly one of input_ids or inputs_embeds")
@@ -283,6 +267,7 @@ class ScratchTransformerModel(ScratchTransformerPreTrainedModel):
     def __init__(self, config: ScratchTransformerConfig):
         super().__init__(config)
         if config.share_encoder_decoder_embeddings:
+            config.decoder_vocab_size = config.vocab_size  # users assign `config.vocab_size = len(tokenizer)`
             self._tied_weights_keys = {"decoder.embed_tokens.weight": "encoder.embed_tokens.weight"}
         self.encoder = ScratchTransformerEncoder(config)
         self.decoder = ScratchTransformerDecoder(config)

@@ -70,6 +70,9 @@ class ScratchPreTrainedModel(PreTrainedModel):
                 is_registered = vars(base).get("_auto_class") and base.__module__ != "__main__"
                 if is_registered or vars(base).get("auto_map"):
                     custom_object_save(base.__new__(base), save_directory, config if is_registered else None)
+        head = self.get_output_embeddings()
+        if head is not None and head.weight is self.get_decoder().get_input_embeddings().weight:
+            self.config.tie_word_embeddings = True  # PEFT unties the config, but not the weights, of a merged model
         super().save_pretrained(save_directory, is_main_process, *args, **kwargs)
 
     def take_loss_kwargs(self, skip_logits: bool | None, kwargs: ScratchKwargs) -> tuple[bool, dict]:

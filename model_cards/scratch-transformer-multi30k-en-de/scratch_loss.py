@@ -178,6 +178,14 @@ def shift_left(labels: torch.Tensor, attention_mask: Any, ignore_index: int = -1
     return shifted
 
 
+def shift_right(labels: torch.Tensor, start: int | None, pad: int | None) -> torch.Tensor:
+    """The decoder's input (batch, length): `start` and all labels but the last, with `pad` in place of -100."""
+    if start is None or pad is None:
+        raise ValueError("Set `decoder_start_token_id` and `pad_token_id` in the model's config.")
+    shifted = torch.cat([labels.new_full((len(labels), 1), start), labels[:, :-1]], dim=1)
+    return shifted.masked_fill(shifted == -100, pad)
+
+
 def rows_of_a_block(device: str, vocab_size: int) -> int:
     """How many tokens' logits are computed at a time, by the device's type.
 
