@@ -322,3 +322,14 @@ def test_ctranslate2_translates_as_an_opus_mt_model_of_ours(tmp_path):
     # CTranslate2 has no padding token in its vocabulary: the others share its probability
     kwargs = {"bad_words_ids": [[59]], "renormalize_logits": True, "forced_eos_token_id": None}
     assert_same_translations(ours, translator, tokenizer, **kwargs)
+
+
+@pytest.mark.parametrize("scale", [True, False])
+def test_given_embeddings_mean_the_same(scale):
+    """Both scale what they embed, and nothing else; the columns are in another order."""
+    theirs = make_stock(scale_embedding=scale, d_model=16)
+    ours, ids = from_marian(theirs), torch.randint(3, 40, (2, 6))
+    given = theirs.get_input_embeddings()(ids) * theirs.model.encoder.embed_scale
+    expected = theirs(inputs_embeds=2 * given, decoder_input_ids=ids).logits
+    actual = ours(inputs_embeds=2 * ours.get_input_embeddings()(ids), decoder_input_ids=ids).logits
+    torch.testing.assert_close(actual, expected, atol=1e-4, rtol=1e-4)
