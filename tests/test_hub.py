@@ -60,12 +60,16 @@ def ask(pipe) -> list:
     return pipe(TEXT, do_sample=True, max_new_tokens=9)
 
 
-def test_load_by_repository_id(hub, family):
+@pytest.mark.parametrize("way", ["push_to_hub", "save_pretrained"])
+def test_load_by_repository_id(hub, family, way, tmp_path):
     texts = [TEXT, "Ein Mann schläft.", "two dogs run", "zwei Hunde laufen"] * 5
     tokenizer = train_tokenizer(texts, "bpe" if family == "gpt" else "joint", 300, 40, show_progress=False)
     model = FAMILIES[family](vocab_size=len(tokenizer))
     model.generation_config.update(max_length=17)
-    model.push_to_hub(f"alice/{family}")
+    if way == "push_to_hub":
+        model.push_to_hub(f"alice/{family}")
+    else:
+        model.save_pretrained(tmp_path / "saved", push_to_hub=True, repo_id=f"alice/{family}")
     tokenizer.push_to_hub(f"alice/{family}")
 
     loaded = AUTO_CLASSES[family].from_pretrained(f"alice/{family}")

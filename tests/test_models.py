@@ -7,6 +7,7 @@ import torch
 from conftest import each_variant, make_gpt, make_inputs_for, make_transformer, make_variant, shake
 from safetensors.torch import load_file
 from transformers import AutoModel
+from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from hf_scratch.loading import auto_class_of
 
@@ -26,6 +27,23 @@ def test_the_logits_are_those_of_the_equations(family, variant, attention):
         logits = model(**inputs, attention_mask=PADDED).logits
         expected = reference.transformer(model, inputs["input_ids"], PADDED, inputs["decoder_input_ids"])
     torch.testing.assert_close(logits.double(), expected, atol=2e-4, rtol=1e-4)
+
+
+def test_a_decoder_without_a_source_has_no_cross_attention():
+    """As BART's. The last token changes no earlier state."""
+    decoder, ids = make_transformer().model.decoder, torch.randint(3, 60, (1, 6))
+    other = torch.cat((ids[:, :-1], ids[:, -1:] % 50 + 4), 1)
+    states, changed = (decoder(x, use_cache=True).last_hidden_state for x in (ids, other))
+    torch.testing.assert_close(states[:, :-1], changed[:, :-1])
+    assert decoder(ids, use_cache=True).cache.get_seq_length() == 6
+
+
+def test_the_encoders_output_may_be_any_models_output():
+    model, ids = make_transformer(), torch.randint(3, 60, (2, 6))
+    states = model.get_encoder()(ids).last_hidden_state
+    expected = model(ids, decoder_input_ids=ids).logits
+    for outputs in ((states,), BaseModelOutputWithPast(last_hidden_state=states)):
+        assert model(encoder_outputs=outputs, decoder_input_ids=ids).logits.equal(expected)
 
 
 def test_positions_are_the_papers():

@@ -248,7 +248,7 @@ class ScratchGPTForMaskedLM(ScratchGPTPreTrainedModel):
     def __init__(self, config: ScratchGPTConfig):
         super().__init__(config)
         if config.is_causal:
-            raise ValueError("An encoder needs `is_causal=False`; a model that writes is ScratchGPTForCausalLM.")
+            raise ValueError("An encoder needs `is_causal=False`; for generation, use ScratchGPTForCausalLM.")
         self.model = ScratchGPTModel(config)
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=config.lm_head_bias)
         self.post_init()
@@ -291,7 +291,7 @@ class ScratchGPTForSequenceClassification(GenericForSequenceClassification, Scra
     """ScratchGPT with a head that classifies a text by its last token's state."""
 
     def __init__(self, config: ScratchGPTConfig):
-        # past the generic one, which asks AutoModel for the base: code in a saved folder is not registered there
+        # skip the generic `__init__`: it asks AutoModel for the base, where code in a saved folder is not registered
         super(GenericForSequenceClassification, self).__init__(config)
         self.num_labels: Any = config.num_labels
         self.model = ScratchGPTModel(config)

@@ -105,7 +105,8 @@ class ScratchTransformerDecoderLayer(ResidualLayer):
         def cross_attn(x):
             return self.cross_attn(x, encoder_attention_mask, encoder_hidden_states, cache=cache, **kwargs)[0]
 
-        hidden_states = self.residual(hidden_states, self.cross_attn_norm, cross_attn)
+        if encoder_hidden_states is not None:
+            hidden_states = self.residual(hidden_states, self.cross_attn_norm, cross_attn)
         return self.residual(hidden_states, self.feed_forward_norm, self.feed_forward)
 
 
@@ -246,7 +247,7 @@ class ScratchTransformerDecoder(ScratchTransformerStack):
         cross_mask = make_mask(
             self, hidden_states, encoder_attention_mask, is_causal=False, encoder_hidden_states=encoder_hidden_states
         )
-        if use_cache and cache is None:  # packed texts are told apart only where there is none yet
+        if use_cache and cache is None:  # packed sequences are only found without one
             cache = EncoderDecoderCache(DynamicCache(config=self.config), DynamicCache(config=self.config))
         for layer in self.layers:
             hidden_states = layer(
@@ -293,8 +294,8 @@ class ScratchTransformerModel(ScratchTransformerPreTrainedModel):
         cache: Cache | None = None,
         inputs_embeds: torch.Tensor | None = None,
         decoder_inputs_embeds: torch.Tensor | None = None,
-        decoder_position_ids: torch.Tensor | None = None,
         use_cache: bool | None = None,
+        decoder_position_ids: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> Seq2SeqModelOutput:
         """Run both stacks.
@@ -323,7 +324,8 @@ class ScratchTransformerModel(ScratchTransformerPreTrainedModel):
                 input_ids=input_ids, attention_mask=attention_mask, inputs_embeds=inputs_embeds, **kwargs
             )
         elif not isinstance(encoder_outputs, BaseModelOutput):
-            encoder_outputs = BaseModelOutput(*encoder_outputs)
+            parts = [encoder_outputs[i] for i in range(len(encoder_outputs))]
+            encoder_outputs = BaseModelOutput(*parts)  # ty: ignore[invalid-argument-type]
         kwargs.pop("position_ids", None)  # the source's
         needs_target = decoder_input_ids is None and decoder_inputs_embeds is None
         if needs_target and input_ids is not None and self.config.share_encoder_decoder_embeddings:
@@ -394,9 +396,9 @@ class ScratchTransformerForConditionalGeneration(ScratchTransformerPreTrainedMod
         cache: Cache | None = None,
         inputs_embeds: torch.Tensor | None = None,
         decoder_inputs_embeds: torch.Tensor | None = None,
-        decoder_position_ids: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
         use_cache: bool | None = None,
+        decoder_position_ids: torch.Tensor | None = None,
         logits_to_keep: int | torch.Tensor = 0,
         skip_logits: bool | None = None,
         **kwargs: Unpack[ScratchKwargs],

@@ -2,6 +2,7 @@
 """What both models promise transformers: initial values, saving with the code, the loss, and `generate()`."""
 
 import functools
+import inspect
 import os
 from typing import Any
 
@@ -9,15 +10,14 @@ import torch
 from torch import nn
 from transformers import initialization as init
 from transformers.dynamic_module_utils import custom_object_save
-from transformers.generation import GenerationConfig, GenerationMixin, LogitsProcessorList, StoppingCriteriaList
+from transformers.generation import GenerationMixin
 from transformers.loss.loss_utils import ForCausalLMLoss, ForMaskedLMLoss
 from transformers.modeling_utils import PreTrainedModel
-from transformers.utils import logging
 
 from .scratch_layers import ON_CPU, SinusoidalPositionalEmbedding, is_2d
 from .scratch_loss import LOSS_KWARGS, ScratchKwargs, linear_cross_entropy
 
-logger = logging.get_logger(__name__)
+HUB_KWARGS = ("repo_id", "commit_message", "create_pr", "private", "token")
 
 
 class ScratchPreTrainedModel(PreTrainedModel):
@@ -53,7 +53,14 @@ class ScratchPreTrainedModel(PreTrainedModel):
         """False: `save_pretrained` copies the code itself, since the class of a model that FSDP2 wraps is torch's."""
         return False
 
-    def save_pretrained(self, save_directory: str | os.PathLike, is_main_process: bool = True, *args, **kwargs):
+    def save_pretrained(
+        self,
+        save_directory: str | os.PathLike,
+        is_main_process: bool = True,
+        *args,
+        push_to_hub: bool = False,
+        **kwargs,
+    ):
         """Save like any transformers model, with the code beside the weights, for `trust_remote_code=True`.
 
         A user's subclass is saved with its code after `register_for_auto_class`. To be loaded as itself where this
@@ -63,7 +70,8 @@ class ScratchPreTrainedModel(PreTrainedModel):
         if self.should_save_on_this_rank(is_main_process) and not os.path.isfile(save_directory):
             os.makedirs(save_directory, exist_ok=True)
             other = "AutoModelForMaskedLM" if getattr(self.config, "is_causal", True) else "AutoModelForCausalLM"
-            self.config.auto_map = {name: path for name, path in self.auto_map.items() if name != other}
+            auto_map = {**(getattr(self.config, "auto_map", None) or {}), **self.auto_map}
+            self.config.auto_map = {name: path for name, path in auto_map.items() if name != other}
             bases: Any = type(self).__mro__[::-1]  # first the family's base, at last a user's subclass
             config: Any = self.config
             for base in bases:
@@ -73,7 +81,10 @@ class ScratchPreTrainedModel(PreTrainedModel):
         head = self.get_output_embeddings()
         if head is not None and head.weight is self.get_decoder().get_input_embeddings().weight:
             self.config.tie_word_embeddings = True  # PEFT unties the config, but not the weights, of a merged model
+        hub = {name: kwargs.pop(name) for name in HUB_KWARGS if name in kwargs} if push_to_hub else {}
         super().save_pretrained(save_directory, is_main_process, *args, **kwargs)
+        if push_to_hub:  # not by `super()`, which uploads only the files that it wrote itself
+            self.push_to_hub(hub.pop("repo_id", os.path.basename(os.path.abspath(save_directory))), **hub)
 
     def take_loss_kwargs(self, skip_logits: bool | None, kwargs: ScratchKwargs) -> tuple[bool, dict]:
         """Remove the arguments of `linear_cross_entropy` from `kwargs`, and decide whether to skip the logits.
@@ -146,20 +157,15 @@ class ScratchGenerationMixin(ScratchPreTrainedModel, GenerationMixin):
     """
 
     @functools.wraps(GenerationMixin.generate)
-    def generate(
-        self,
-        inputs: torch.Tensor | None = None,
-        generation_config: GenerationConfig | None = None,
-        logits_processor: LogitsProcessorList | None = None,
-        stopping_criteria: StoppingCriteriaList | None = None,
-        **kwargs,
-    ):
+    def generate(self, *args, **kwargs):
+        given = inspect.signature(super().generate).bind(*args, **kwargs).arguments
+        kwargs = given.pop("kwargs", {}) | given
         # as in transformers, arguments come before entries of a config, in which None means the default
         options: dict[str, Any] = {}
-        for config in filter(None, (self.generation_config, generation_config)):
+        for config in filter(None, (self.generation_config, kwargs.get("generation_config"))):
             options |= {name: value for name, value in vars(config).items() if value is not None}
         options |= kwargs
-        self._check_length(inputs, options)
+        self._check_length(options)
         # PEFT puts its own method here for the time of a call
         peft_model = getattr(vars(self).get("prepare_inputs_for_generation"), "__self__", None)
         is_tuned_prompt = getattr(getattr(peft_model, "active_peft_config", None), "is_prompt_learning", False)
@@ -172,9 +178,9 @@ class ScratchGenerationMixin(ScratchPreTrainedModel, GenerationMixin):
             kwargs["window"] = self.config.max_position_embeddings
         if loop := ON_CPU.get("decoding_loop", lambda *_: None)(self, options):
             kwargs["custom_generate"] = loop
-        return super().generate(inputs, generation_config, logits_processor, stopping_criteria, **kwargs)
+        return super().generate(**kwargs)
 
-    def _check_length(self, inputs: torch.Tensor | None, options: dict[str, Any]) -> None:
+    def _check_length(self, options: dict[str, Any]) -> None:
         """Raise ValueError where the prompt and `max_length` or `max_new_tokens` need more positions than there are.
 
         The last generated token is never read, so it needs no position.
@@ -184,7 +190,7 @@ class ScratchGenerationMixin(ScratchPreTrainedModel, GenerationMixin):
         if self.config.is_encoder_decoder:
             given = options.get("decoder_input_ids")
         elif given is None:
-            given = inputs if inputs is not None else options.get("input_ids")
+            given = options["inputs"] if options.get("inputs") is not None else options.get("input_ids")
         length = 1 if given is None else given.shape[1]
         new = options.get("max_new_tokens") or (options.get("max_length") or length + 1) - length
         # with a cache, the ids may be the new ones alone, while the mask covers all

@@ -331,7 +331,7 @@ def check_kwargs(cache: Any, kwargs: Any, ignored: tuple[str, ...] = ("token_typ
 
 
 def check_mask_length(attention_mask: Any, states: torch.Tensor, cache: Cache | None = None) -> None:
-    """Raise ValueError unless a 2-d mask has a column for each token: transformers fills it up or cuts it silently.
+    """Raise ValueError unless a 2-d mask has a column for each token: transformers pads or truncates it silently.
 
     Args:
         attention_mask: a mask of any form, or None.
@@ -375,15 +375,15 @@ def make_mask(
 ) -> Any:
     """transformers' mask, in the form that the model's attention function reads; None where it needs none.
 
-    torch's fastest kernels take no mask, so transformers makes none from an `attention_mask` that hides nothing. To
-    look for that waits for an accelerator: in training there, a mask is always made from one.
+    torch's fastest kernels take no mask, so transformers makes none from an `attention_mask` that hides nothing.
+    Checking this forces a device sync: in training on an accelerator, a mask is always made from one.
 
     Args:
         model: its config names the attention function.
         hidden_states: (batch, query length, width).
         attention_mask: (batch, key length), 0 on padding; or a 4-d mask, which is used unchanged.
         is_causal: whether later positions are hidden.
-        position_ids: (batch or 1, length), those of the caller. Texts that they pack do not see each other.
+        position_ids: (batch or 1, length), those of the caller. Packed sequences do not attend to each other.
         cache: that of the call.
         encoder_hidden_states: (batch, key length, width), for cross-attention.
     """
@@ -415,10 +415,10 @@ def make_mask(
 
 
 def find_texts(position_ids: torch.Tensor | None, attention_mask: Any, cache: Any, rows: int) -> torch.Tensor | None:
-    """The number of the packed text of each token, (rows, length): a text begins where positions do not go on.
+    """The number of the packed text of each token, (rows, length): a text begins where positions are not consecutive.
 
-    None: with a mask or a cache, texts are not told apart; or each row is one text. That is looked for on a CPU only:
-    on an accelerator it would wait for the device.
+    None: with a mask or a cache, packing is not detected; or each row is one text, which is checked on a CPU only:
+    on an accelerator it would force a device sync.
     """
     if position_ids is None or attention_mask is not None or cache is not None:
         return None
