@@ -3,6 +3,8 @@
 import json
 import shlex
 import signal
+import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,7 +12,7 @@ from safetensors.torch import load_file
 from test_scripts import PAIRS, STORIES, TINY_GPT, TINY_TRANSFORMER, write
 
 from hf_scratch.errors import UserError
-from hf_scratch.training.budget import PLAN, Speed, choose_flags
+from hf_scratch.training.budget import PLAN, Speed, choose_flags, fit_budget
 
 SPEED = Speed(update=1.0, epochs=0.01, row=0.01, rows=1000, scoring=20.0)
 
@@ -67,8 +69,25 @@ def test_a_signal_while_measuring_ends_the_command_and_leaves_no_checkpoint(run_
     assert not list((tmp_path / "out").glob("checkpoint-*"))
 
 
+@pytest.mark.parametrize(
+    ("recipe", "flags", "plain"),
+    [
+        ("seed: 1", ["--budget_minutes", "10"], ["--max_steps=7"]),
+        ("budget_minutes: 20", [], ["--max_steps=7", "--budget_minutes=0"]),
+        ("budget_minutes: 20", ["--budget-minutes=10"], ["--max_steps=7", "--budget_minutes=0"]),
+    ],
+)
+def test_the_plain_flags_have_no_budget(recipe, flags, plain, monkeypatch, tmp_path):
+    (tmp_path / "recipe.yaml").write_text(recipe, encoding="utf-8")
+    (tmp_path / PLAN).write_text('{"max_steps": 7}', encoding="utf-8")
+    monkeypatch.setattr("sys.argv", ["train", str(tmp_path / "recipe.yaml"), *flags])
+    args = SimpleNamespace(device=torch.device("cpu"), lr_scheduler_kwargs=None)
+    fit_budget(SimpleNamespace(budget_minutes=10), args, str(tmp_path / "checkpoint-3"), 0.0, *[None] * 3)
+    assert sys.argv[2:] == plain
+
+
 RECIPE = """
-budget_minutes: 5
+budget_minutes: 0.1
 lr_scheduler_type: reduce_lr_on_plateau
 lr_scheduler_kwargs: {factor: 0.5}
 eval_strategy: steps
@@ -88,8 +107,8 @@ def test_the_flags_in_the_record_repeat_the_training(kind, run_here, tmp_path):
     }[kind]
     out, again = tmp_path / "out", tmp_path / "again"
     recipe, budget = "own_pairs", ["--budget_minutes=0.1"]
-    if kind == "texts":  # the recipe has a budget too
-        recipe = tmp_path / "recipe.yaml"
+    if kind == "texts":
+        recipe, budget = tmp_path / "recipe.yaml", []
         recipe.write_text(RECIPE, encoding="utf-8")
     command = [recipe, *files, *flags, "--vocab_size=300", f"--config_overrides={config}", "--use_cpu=true"]
     done = run_here(script, *command, *budget, f"--output_dir={out}")
@@ -97,7 +116,7 @@ def test_the_flags_in_the_record_repeat_the_training(kind, run_here, tmp_path):
 
     chosen = json.loads((out / PLAN).read_text(encoding="utf-8"))
     record = json.loads((out / "run.json").read_text(encoding="utf-8"))
-    plain = [f"--{name}={value}" for name, value in chosen.items()] + ["--budget_minutes=0"] * (kind == "texts")
+    plain = [f"--{name}={value}" for name, value in chosen.items()] + ([] if budget else ["--budget_minutes=0"])
     assert shlex.split(record["command"])[-len(plain) :] == plain
     assert "--budget_minutes=0.1" not in record["command"]
     assert record["updates"] == chosen["max_steps"]
