@@ -241,5 +241,5 @@ def test_a_folder_without_a_whole_gpt2_is_refused(tmp_path):
     weights = tmp_path / "theirs" / "model.safetensors"
     state = {name.replace("c_fc", "c_first"): value for name, value in load_file(weights).items()}
     save_file(state, weights, metadata={"format": "pt"})
-    with pytest.raises(ValueError, match=r"does not hold all weights.* Missing: transformer\.h\.0\.mlp\.c_fc"):
+    with pytest.raises(ValueError, match=r"transformer\.h\.0\.mlp\.c_fc"):
         from_gpt2(tmp_path / "theirs")

@@ -104,6 +104,10 @@ def linear_cross_entropy(
     if type(head).__name__ == "OptimizedModule":  # accelerate compiles each module: the head's work is done here
         pointwise = head.dynamo_ctx(pointwise)
         (head,) = head.children()
+    if hasattr(
+        head, "unshard"
+    ):  # FSDP2 gathers the weight now, and shards its gradient at the end of the backward pass
+        head.unshard()
     if is_dense_linear(head):
         with_gradient = torch.is_grad_enabled()
         return _LinearCrossEntropy.apply(hidden_states, head.weight, head.bias, with_gradient, *options, pointwise)
@@ -112,8 +116,12 @@ def linear_cross_entropy(
 
 def is_dense_linear(module: nn.Module) -> bool:
     """Whether the module is an `nn.Linear` whose call multiplies by a dense weight, and does nothing else."""
+    is_linear = type(module) is nn.Linear or [base.__name__ for base in type(module).__bases__] == [
+        "FSDPModule",
+        "Linear",
+    ]
     return (
-        type(module) is nn.Linear
+        is_linear
         and type(module.weight) is nn.Parameter
         and module.weight.layout == torch.strided
         and module.weight.is_floating_point()
@@ -124,14 +132,15 @@ def is_dense_linear(module: nn.Module) -> bool:
 
 
 def has_hooks(module: nn.Module) -> bool:
-    """Whether the module has hooks, other than those that transformers leaves on a model that recorded outputs or
-    checkpointed gradients, which are idle.
+    """Whether the module has hooks, other than FSDP2's and those that transformers leaves, idle, on a model that
+    recorded outputs or checkpointed gradients.
     """
-    hooks = [hook for hook in module._forward_hooks.values() if getattr(hook, "__module__", None) not in IDLE_HOOKS]
-    return bool(hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks)
+    hooks = (*module._forward_hooks.values(), *module._forward_pre_hooks.values())
+    others = [hook for hook in hooks if not (getattr(hook, "__module__", None) or "").startswith(IDLE_HOOKS)]
+    return bool(others or module._backward_hooks or module._backward_pre_hooks)
 
 
-IDLE_HOOKS = ("transformers.utils.output_capturing", "transformers.modeling_utils")
+IDLE_HOOKS = ("transformers.utils.output_capturing", "transformers.modeling_utils", "torch.distributed.fsdp")
 
 
 def _cross_entropy(
