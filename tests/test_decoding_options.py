@@ -190,9 +190,6 @@ def test_a_processors_dtype_is_that_of_the_sums(model, dtype):
     def halve(input_ids, scores):
         return scores.to(dtype)
 
-    tokens = [
-        model.generate(PROMPTS, num_beams=3, max_new_tokens=8, eos_token_id=None,
-                       logits_processor=LogitsProcessorList([halve]), **loop)
-        for loop in ({}, {"cache_implementation": "dynamic"})
-    ]  # fmt: skip
-    assert tokens[0].equal(tokens[1])
+    options = {"num_beams": 3, "eos_token_id": None, "logits_processor": LogitsProcessorList([halve])}
+    for asked in ({}, SCORES):
+        assert_equal(model.double(), max_new_tokens=8, **options, **asked)

@@ -61,7 +61,7 @@ class Hypotheses(NamedTuple):
 
     def write_rows(self, rows: torch.Tensor, others: "Hypotheses") -> None:
         for values, new in zip(self, others, strict=True):
-            values[rows] = new.to(values.dtype)  # a processor may give scores of another dtype
+            values[rows] = new
 
     def join(self, others: "Hypotheses") -> "Hypotheses":
         return Hypotheses(*(torch.cat(pair, 1) for pair in zip(self, others, strict=True)))
@@ -203,7 +203,10 @@ def beam_search(
                 break
             decoder.keep_rows(kept)
         logits = decoder.step(tokens)
-    results.write_rows(rows, finished)
+    if drops:
+        results.write_rows(rows, finished)
+    else:  # its scores may have another dtype, of a processor
+        results = finished
     results = Hypotheses(*(values[:, : generation_config.num_return_sequences].flatten(0, 1) for values in results))
     longest = int(results.lengths.max())
     outputs = {"sequences": results.sequences[:, :longest], "scores": kept_scores, "logits": kept_logits}
