@@ -22,7 +22,7 @@ FILES = ("train_file", "validation_file", "test_file")
 
 # A thread that has done its share of a computation spins until the others have done theirs. By default it spins for
 # longer than the scheduler's time slice: beside other processes, it holds the core that the others wait for. To sleep
-# instead costs 4 to 12 % of the speed of an idle machine; to spin for a shorter time costs nothing, and helps less.
+# instead costs about a tenth on an idle machine. To spin for a shorter time costs nothing there, and helps less.
 if not os.environ.keys() & {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} and hasattr(os, "getloadavg"):
     if os.getloadavg()[0] > (os.cpu_count() or 1) / 4:  # processes that ran or waited for a core in the last minute
         os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
