@@ -72,6 +72,10 @@ PRIVATE_NAMES = [
         "Called to resize the head with the target embedding, as Marian does.",
     ),
     PrivateName(
+        MODEL, "_get_files_timestamps",
+        "Overridden: `save_pretrained(push_to_hub=True)` uploads files that are newer than these times.",
+    ),
+    PrivateName(
         MODEL, "_auto_class",
         "Read: the Auto class that `register_for_auto_class` has noted on a user's subclass.",
     ),

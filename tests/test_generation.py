@@ -284,6 +284,7 @@ def test_a_saved_generation_config_keeps_the_sliding_window(prompt, tmp_path):
         {"slide_window": True, "prompt_lookup_num_tokens": 2},
         {"slide_window": True, "inputs_embeds": torch.zeros(1, 4, 32)},
         {"inputs_embeds": torch.zeros(1, 4, 32)},
+        {"inputs_embeds": torch.zeros(1, 4, 32), "max_new_tokens": None},
         # the last of eight tokens, and a cache with the others
         {"inputs": torch.tensor([[3]]), "attention_mask": torch.ones(1, 8), "max_new_tokens": 2},
         {"max_new_tokens": None, "max_length": 12},
@@ -296,6 +297,15 @@ def test_what_cannot_slide_is_refused_before_the_first_token(options, monkeypatc
         options = {"inputs": torch.tensor([[3, 4, 5]]), **options}
     with pytest.raises(ValueError, match="slide_window"):
         model.generate(**{"max_new_tokens": 20, **options})
+
+
+def test_a_start_token_that_is_prepended_counts(monkeypatch):
+    model, source = make_transformer(max_position_embeddings=8), torch.randint(3, 60, (2, 6))
+    given = torch.full((2, 5), 7)
+    assert model.generate(source, decoder_input_ids=given, max_new_tokens=3, eos_token_id=None).shape == (2, 9)
+    monkeypatch.setattr(type(model), "forward", lambda *args, **kwargs: pytest.fail("generation began"))
+    with pytest.raises(ValueError, match="slide_window"):
+        model.generate(source, decoder_input_ids=given, max_new_tokens=4)
 
 
 # odd options

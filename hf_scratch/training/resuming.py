@@ -37,8 +37,7 @@ UNCOMPARED_ARGUMENTS = {
     "per_device_train_batch_size", "gradient_accumulation_steps", "disable_tqdm", "logging_steps", "eval_steps",
     "save_steps", "logging_nan_inf_filter", "include_num_input_tokens_seen", "ddp_broadcast_buffers",
 }  # fmt: skip
-# what a saved config has that its model did not have, as Trainer takes the special tokens from the tokenizer, or that
-# does not change what the model computes
+# what saving adds, what Trainer takes from the tokenizer, and what does not change what the model computes
 UNCOMPARED_FIELDS = {
     "_name_or_path", "architectures", "auto_map", "bos_token_id", "dtype", "eos_token_id", "pad_token_id",
     "skip_logits", "transformers_version", "use_cache",

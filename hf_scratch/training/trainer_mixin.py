@@ -96,8 +96,7 @@ class ScratchTrainerMixin(Trainer):
         }
         given, own = [name for name, value in wanted.items() if value], self.compute_loss_func is not None
         if given and (own or not hasattr(self.model, "take_loss_kwargs")):
-            why = f"{type(self.model).__name__} is no model of hf_scratch"
-            why = "`compute_loss_func` replaces the model's loss" if own else why
+            why = "`compute_loss_func` ignores it" if own else f"{type(self.model).__name__} is no model of hf_scratch"
             raise ValueError(f"`{given[0]}` is set, but {why}: leave it out.")
         self.moving_average = None if ema_decay is None else MovingAverage(ema_decay)
         rows = self.train_dataset

@@ -4,6 +4,7 @@
 import functools
 import inspect
 import os
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,8 +17,6 @@ from transformers.modeling_utils import PreTrainedModel
 
 from .scratch_layers import ON_CPU, SinusoidalPositionalEmbedding, is_2d
 from .scratch_loss import LOSS_KWARGS, ScratchKwargs, linear_cross_entropy
-
-HUB_KWARGS = ("repo_id", "commit_message", "create_pr", "private", "token")
 
 
 class ScratchPreTrainedModel(PreTrainedModel):
@@ -53,14 +52,7 @@ class ScratchPreTrainedModel(PreTrainedModel):
         """False: `save_pretrained` copies the code itself, since the class of a model that FSDP2 wraps is torch's."""
         return False
 
-    def save_pretrained(
-        self,
-        save_directory: str | os.PathLike,
-        is_main_process: bool = True,
-        *args,
-        push_to_hub: bool = False,
-        **kwargs,
-    ):
+    def save_pretrained(self, save_directory: str | os.PathLike, is_main_process: bool = True, *args, **kwargs):
         """Save like any transformers model, with the code beside the weights, for `trust_remote_code=True`.
 
         A user's subclass is saved with its code after `register_for_auto_class`. To be loaded as itself where this
@@ -69,6 +61,9 @@ class ScratchPreTrainedModel(PreTrainedModel):
         """
         if self.should_save_on_this_rank(is_main_process) and not os.path.isfile(save_directory):
             os.makedirs(save_directory, exist_ok=True)
+            for path in Path(save_directory).glob("*.py"):
+                if path.is_symlink():  # as in our published folders before; copying would overwrite its target
+                    path.unlink()
             other = "AutoModelForMaskedLM" if getattr(self.config, "is_causal", True) else "AutoModelForCausalLM"
             auto_map = {**(getattr(self.config, "auto_map", None) or {}), **self.auto_map}
             self.config.auto_map = {name: path for name, path in auto_map.items() if name != other}
@@ -81,10 +76,12 @@ class ScratchPreTrainedModel(PreTrainedModel):
         head = self.get_output_embeddings()
         if head is not None and head.weight is self.get_decoder().get_input_embeddings().weight:
             self.config.tie_word_embeddings = True  # PEFT unties the config, but not the weights, of a merged model
-        hub = {name: kwargs.pop(name) for name in HUB_KWARGS if name in kwargs} if push_to_hub else {}
         super().save_pretrained(save_directory, is_main_process, *args, **kwargs)
-        if push_to_hub:  # not by `super()`, which uploads only the files that it wrote itself
-            self.push_to_hub(hub.pop("repo_id", os.path.basename(os.path.abspath(save_directory))), **hub)
+
+    def _get_files_timestamps(self, working_dir: str | os.PathLike) -> dict[str, float]:
+        # `push_to_hub=True` uploads what is newer: the code, which is copied before this is asked, counts as such
+        times = super()._get_files_timestamps(working_dir)
+        return {name: time for name, time in times.items() if not name.endswith(".py")}
 
     def take_loss_kwargs(self, skip_logits: bool | None, kwargs: ScratchKwargs) -> tuple[bool, dict]:
         """Remove the arguments of `linear_cross_entropy` from `kwargs`, and decide whether to skip the logits.
@@ -185,18 +182,23 @@ class ScratchGenerationMixin(ScratchPreTrainedModel, GenerationMixin):
 
         The last generated token is never read, so it needs no position.
         """
-        given = options.get("inputs_embeds")
-        can_slide = given is None and not any(map(options.get, ("assistant_model", "prompt_lookup_num_tokens")))
+        embeds, mask, longest = options.get("inputs_embeds"), None, self.config.max_position_embeddings
+        can_slide = embeds is None and not any(map(options.get, ("assistant_model", "prompt_lookup_num_tokens")))
         if self.config.is_encoder_decoder:
-            given = options.get("decoder_input_ids")
-        elif given is None:
-            given = options["inputs"] if options.get("inputs") is not None else options.get("input_ids")
+            ids, embeds = options.get("decoder_input_ids"), None
+        else:
+            ids, mask = options.get("inputs"), options.get("attention_mask")
+            ids = options.get("input_ids") if ids is None else ids
+        given = ids if embeds is None else embeds
         length = 1 if given is None else given.shape[1]
-        new = options.get("max_new_tokens") or (options.get("max_length") or length + 1) - length
+        start = options.get("decoder_start_token_id")
+        if self.config.is_encoder_decoder and ids is not None and start is not None:
+            length += int((ids[:, 0] != start).all())  # transformers prepends a start token that is missing
+        # transformers' default is 20 new tokens, and with `input_ids` no more than positions
+        default = 20 if embeds is not None else max(min(20, longest - length), 1)
+        new = options.get("max_new_tokens") or (options.get("max_length") or length + default) - length
         # with a cache, the ids may be the new ones alone, while the mask covers all
-        mask = None if self.config.is_encoder_decoder else options.get("attention_mask")
         length = length if mask is None else max(length, mask.shape[-1])
-        longest = self.config.max_position_embeddings
         if length + new > longest + 1 and not (options.get("slide_window") and can_slide):
             raise ValueError(
                 f"Generation could reach {length + new} tokens, {length} of them given, but `max_position_embeddings` "
