@@ -1,6 +1,6 @@
 // Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 /**
- * The blocks of "Attention Is All You Need" (Vaswani et al. 2017): hf_scratch/models/layers.py in JavaScript.
+ * The blocks of "Attention Is All You Need" (Vaswani et al. 2017): hf_scratch/models/scratch_layers.py in JavaScript.
  *
  * Hidden states are Float32Arrays of (positions, width), row by row. Where several beams run at once, their positions
  * follow each other. Into `trace`, an object, a block writes what it computes, as tensors {shape, data}.

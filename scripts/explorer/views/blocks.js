@@ -1,5 +1,5 @@
 // Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-/** What a block of the map does, in words, as an equation, by its function of layers.py, and with its numbers. */
+/** What a block of the map does, in words, as an equation, by its function of scratch_layers.py, and with its numbers. */
 
 import { decimal, el, equation, makeBars, makeChoice, percent, plain } from "./dom.js";
 import { drawMatrix, headOf, heatMap, rowOf, sliceOf } from "./heat.js";
