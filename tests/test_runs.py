@@ -394,3 +394,10 @@ def test_the_saved_config_is_the_models_own(make_trainer):  # noqa: F811
     assert check_manifest(folder) == {}
     listed = json.loads((folder / MANIFEST).read_text())["files"]
     assert sorted(listed) == ["model.safetensors", "tokenizer.json"]
+
+
+def test_results_that_a_killed_run_left_half_written_are_removed(tmp_path, monkeypatch):
+    (tmp_path / "all_results.json").write_text("", encoding="utf-8")
+    monkeypatch.setattr(runs, "choose_checkpoint", lambda args: None)
+    with runs.open_run(SimpleNamespace(output_dir=str(tmp_path))):
+        assert not (tmp_path / "all_results.json").exists()

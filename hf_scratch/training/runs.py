@@ -43,6 +43,8 @@ def open_run(args: TrainingArguments) -> Generator[str | None]:
         on_main_process(lambda: _lock(output_dir, stack))
         check_shared_folder(output_dir)
         checkpoint = on_main_process(lambda: choose_checkpoint(args))
+        # Trainer adds each result to this file, which a killed run may have left half written
+        on_main_process(lambda: _remove(os.path.join(output_dir, "all_results.json")))
         try:
             yield checkpoint
         except (UserError, FloatingPointError):
