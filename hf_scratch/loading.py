@@ -109,8 +109,9 @@ def load_checkpoint(model_class, path: str | Path, **kwargs) -> PreTrainedModel:
         kwargs: passed to `from_pretrained`.
 
     Raises:
-        UserError: the weights are damaged, have other shapes than the config says, or lack some of the base model,
-            which transformers would leave random; or see `find_model` and `refuse_hub_attention`.
+        UserError: the weights are damaged, have other shapes than the config says, or lack some, which transformers
+            would leave random (only a head may be missing, over a saved base model); or see `find_model` and
+            `refuse_hub_attention`.
         OSError, ValueError: there is no such model, or `model_class` does not load this kind of model.
     """
     found = find_model(path)
@@ -120,7 +121,10 @@ def load_checkpoint(model_class, path: str | Path, **kwargs) -> PreTrainedModel:
         model, info = model_class.from_pretrained(found, output_loading_info=True, **kwargs)
     except (RuntimeError, SafetensorError) as error:  # shapes that `config_overrides` has changed; a cut file
         raise UserError(f"The weights in {found!r} cannot be loaded: {describe(error)}") from error
-    if missing := sorted(name for name in info["missing_keys"] if name.startswith(f"{model.base_model_prefix}.")):
+    missing = sorted(info["missing_keys"])
+    if type(model).__name__ not in (model.config.architectures or []):  # saved without this head, which is new then
+        missing = [name for name in missing if name.startswith(f"{model.base_model_prefix}.")]
+    if missing:
         raise UserError(f"{found!r} lacks {len(missing)} weights of a {type(model).__name__}, such as {missing[0]}.")
     return model
 

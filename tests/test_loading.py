@@ -139,6 +139,9 @@ def test_a_head_may_be_missing_over_a_saved_base_only(family, inputs, tmp_path):
     assert loaded.model(**inputs).last_hidden_state.equal(model.model(**inputs).last_hidden_state)
     base = AutoModel.from_pretrained(tmp_path / "head")  # whose head is left over
     assert base(**inputs).last_hidden_state.equal(model.model(**inputs).last_hidden_state)
+    drop_weights(tmp_path / "head", "lm_head.bias")
+    with pytest.raises(UserError, match=r"lm_head\.bias"):
+        load_checkpoint(AUTO[family], tmp_path / "head")
 
 
 def test_weights_cut_short_name_their_folder(family, folder):
