@@ -125,7 +125,9 @@ def load_checkpoint(model_class, path: str | Path, **kwargs) -> PreTrainedModel:
     if type(model).__name__ not in (model.config.architectures or []):  # saved without this head, which is new then
         missing = [name for name in missing if name.startswith(f"{model.base_model_prefix}.")]
     if missing:
-        raise UserError(f"{found!r} lacks {len(missing)} weights of a {type(model).__name__}, such as {missing[0]}.")
+        raise UserError(
+            f"{found!r} lacks {len(missing)} weights of a {type(model).__name__}, such as {', '.join(missing[:2])}."
+        )
     return model
 
 
