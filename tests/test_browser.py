@@ -144,6 +144,7 @@ def test_translate_is_used(width, scheme, address, browser, screenshots):
     tree = search_beams(loaded, ids, 5, 128)
 
     # typing translates, and the last text counts
+    visitor.wait("$('#translation').textContent")  # a field that is empty when the model is there gets an example
     visitor.find("#source").fill("")
     visitor.find("#source").press_sequentially(SENTENCE, delay=5)
     visitor.wait_for_text("#translation", tree.texts[0])
@@ -873,54 +874,6 @@ def test_other_widths(width, address, browser, screenshots):
         visitor.find(last).first.wait_for()
         visitor.screenshot(screenshots, f"{view.lower()}_{width}")
     visitor.close()
-
-
-def test_the_page_is_fast(address, browser):
-    """The best of several: other processes may run. Milliseconds."""
-    opened = []
-    for _ in range(3):
-        visitor = Visitor(browser, address)
-        visitor.page.evaluate("window.watch = 1")
-        visitor.wait("$('#translation').textContent && (window.shown ??= performance.now())")
-        opened.append(visitor.page.evaluate("window.shown"))
-        visitor.close()
-    visitor = Visitor(browser, address)
-    translated = []
-    for i in range(5):
-        visitor.find("#source").fill(f"{SENTENCE}{' ' * i}")
-        visitor.wait(
-            "$('#translation-note').textContent.includes('found in') && $$('#weave-source .chip').length >= 12"
-        )
-        translated.append(int(re.search(r"in (\d+) ms", visitor.find("#translation-note").inner_text())[1]))
-        visitor.page.wait_for_timeout(500)
-    until_drawn = (
-        "new Promise((done) => requestAnimationFrame(() => setTimeout(() => done(performance.now() - began))))"
-    )
-    lines = [
-        visitor.find("#weave-target .chip")
-        .nth(i)
-        .evaluate(
-            "async (word) => { const began = performance.now();"
-            f" word.dispatchEvent(new PointerEvent('pointerover', {{bubbles: true}})); return await {until_drawn} }}"
-        )
-        for i in range(6)
-    ]
-    visitor.open("Write")
-    visitor.find("#next-bars .bar").first.wait_for()
-    bars = [
-        visitor.find("#temperature").evaluate(
-            "async (slider, value) => { const began = performance.now(); slider.value = value;"
-            f" slider.dispatchEvent(new Event('input')); return await {until_drawn} }}",
-            value,
-        )
-        for value in (0.1, 0.5, 1, 1.5, 2)
-    ]
-    visitor.close()
-    print(f"\nopened {opened}\n12 words, 5 beams {translated}\nlines {lines}\nbars {bars}")
-    assert min(opened) < 2000
-    assert min(translated) < 500
-    assert min(lines) < 30
-    assert min(bars) < 30
 
 
 def test_the_folder_for_a_static_host_runs_as_it_is(tmp_path, browser):

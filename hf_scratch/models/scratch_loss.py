@@ -104,9 +104,7 @@ def linear_cross_entropy(
     if type(head).__name__ == "OptimizedModule":  # accelerate compiles each module: the head's work is done here
         pointwise = head.dynamo_ctx(pointwise)
         (head,) = head.children()
-    if hasattr(
-        head, "unshard"
-    ):  # FSDP2 gathers the weight now, and shards its gradient at the end of the backward pass
+    if hasattr(head, "unshard"):  # FSDP2: gathers the weight; backward's end shards its gradient
         head.unshard()
     if is_dense_linear(head):
         with_gradient = torch.is_grad_enabled()

@@ -102,6 +102,7 @@ export class TranslateView {
   async translate() {
     const { model, text, prefix } = this;
     if (!model) return;
+    const run = (this.run = Symbol()); // a later run takes the place of this one, also between its requests
     this.page.changed(this, { text, beams: this.numBeams, chosen: prefix, token: undefined });
     byId("alternatives").hidden = true;
     byId("translate").ariaBusy = "true";
@@ -112,7 +113,7 @@ export class TranslateView {
     const began = performance.now();
     try {
       const found = await model.search(text, { prefix, options }, (step) => steps.push(step));
-      if (!found || model !== this.model) return;
+      if (!found || run !== this.run) return;
       this.page.fail(null);
       const [best] = found.sequences;
       byId("translation").textContent = best.text || "(no words)";
@@ -130,14 +131,14 @@ export class TranslateView {
       const given = { input_ids: found.input_ids, decoder_input_ids: decoderInputIds };
       const read = { ...given, decoder_input_ids: decoderInputIds.slice(0, -1) }; // nothing reads the last token
       const [predicted, inspected] = await Promise.all([model.predict({ ...given, from: found.prompt.length }, "translate-predict"), model.inspect(read, "translate-inspect")]);
-      if (!predicted || !inspected || model !== this.model) return;
+      if (!predicted || !inspected || run !== this.run) return;
       const start = found.prompt.length - 1;
       this.found = { ids: best.ids, inputIds: found.input_ids, start, prefix };
       this.predictions = predicted.predictions;
       this.attention = inspected.decoder.layers.map((layer) => layer.cross_attn.weights);
       this.drawTokens();
     } catch (error) {
-      if (model !== this.model) return;
+      if (run !== this.run) return;
       this.clear();
       this.page.fail(error.message);
     }
