@@ -33,12 +33,12 @@ from ..models.modeling_scratch_gpt import ScratchGPTForCausalLM
 from ..models.modeling_scratch_transformer import ScratchTransformerForConditionalGeneration
 from ..models.scratch_base import ScratchPreTrainedModel
 from ..models.scratch_loss import Teacher
+from .arguments import data_seed
 from .callbacks import TokenCount, TrainingTime
 from .fsdp import fsdp_plugin, gather_weights, prepare_fsdp, start_sharding
 from .moving_average import MovingAverage
 from .resuming import CheckpointKeeper, row_facts
 from .stream_position import StreamPosition
-from .training_arguments import data_seed
 
 SETUP_ERRORS = (*USERS_ERRORS, TypeError, ArithmeticError)  # of options that only the start of a training reads
 

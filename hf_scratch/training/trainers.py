@@ -14,8 +14,8 @@ from ..data.sampling import (
     round_up,
 )
 from ..data.streaming import RowStream
+from .arguments import data_seed
 from .trainer_mixin import ScratchTrainerMixin
-from .training_arguments import data_seed
 
 
 class LanguageModelTrainer(ScratchTrainerMixin, Trainer):
