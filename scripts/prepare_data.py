@@ -7,8 +7,8 @@ python scripts/prepare_data.py scripts/recipes/tinystories_full.yaml \\
 accelerate launch --num_processes 8 scripts/train_language_model.py scripts/recipes/tinystories_full.yaml \\
     --dataset_name PREPARED --output_dir OUT
 
-The arguments are those of the training script: train_translation.py's if the recipe or the flags have `source_lang`,
-else train_language_model.py's. What does not concern the data is ignored.
+The arguments are those of the training script: train_translation.py's if the recipe or the flags have `source_lang` or
+`max_source_length`, else train_language_model.py's. What does not concern the data is ignored.
 """
 
 import os
@@ -34,7 +34,7 @@ from hf_scratch.training.preparation import PairPreparation, TextPreparation
 @preparation()
 def main():
     line = CommandLine()
-    if "source_lang" in line.given:
+    if {"source_lang", "max_source_length"} & line.given:
         preparation_class, data_class, training_class = PairPreparation, TranslationArguments, Seq2SeqTrainingArguments
     else:
         preparation_class, data_class, training_class = TextPreparation, LanguageModelArguments, TrainingArguments

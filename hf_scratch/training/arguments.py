@@ -558,11 +558,6 @@ def check_validation_data(args: TrainingArguments, splits: Collection[str], metr
         )
 
 
-def data_seed(args: TrainingArguments) -> int:
-    """The seed of the order of rows: `data_seed`, or else `seed`."""
-    return args.data_seed if args.data_seed is not None else args.seed
-
-
 def read_model_fields(model_args: ModelArguments, config_class: type[PreTrainedConfig]) -> dict[str, Any]:
     """The fields of the model's config that the preset and `config_overrides` set; the overrides win.
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from accelerate.data_loader import prepare_data_loader
 from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
-from transformers import PreTrainedModel, Trainer
+from transformers import PreTrainedModel, Trainer, TrainingArguments
 from transformers.trainer import TRAINING_ARGS_NAME
 from transformers.trainer_pt_utils import LengthGroupedSampler
 from transformers.trainer_utils import seed_worker
@@ -33,7 +33,6 @@ from ..models.modeling_scratch_gpt import ScratchGPTForCausalLM
 from ..models.modeling_scratch_transformer import ScratchTransformerForConditionalGeneration
 from ..models.scratch_base import ScratchPreTrainedModel
 from ..models.scratch_loss import Teacher
-from .arguments import data_seed
 from .callbacks import TokenCount, TrainingTime
 from .fsdp import fsdp_plugin, gather_weights, prepare_fsdp, start_sharding
 from .moving_average import MovingAverage
@@ -41,6 +40,11 @@ from .resuming import CheckpointKeeper, row_facts
 from .stream_position import StreamPosition
 
 SETUP_ERRORS = (*USERS_ERRORS, TypeError, ArithmeticError)  # of options that only the start of a training reads
+
+
+def data_seed(args: TrainingArguments) -> int:
+    """The seed of the order of rows: `data_seed`, or else `seed`."""
+    return args.data_seed if args.data_seed is not None else args.seed
 
 
 class ScratchTrainerMixin(Trainer):
