@@ -143,7 +143,6 @@ TABLE = [
     (TEST + "gpt", "Unrecognized configuration class"),
     (TEST + "cut_tokenizer", "cut_tokenizer"),
     (TEST + "cut_weights", "cut_weights"),
-    (TEST + "translator --num_beams 0", "`num_beams`"),
     (TEST + "translator --json {bad}/nowhere/a.json", "{bad}/nowhere/a.json"),
     (TEST + "translator --device moon", "'moon'"),
     (TEST + "translator --test_file {bad}/long.jsonl", "Input 3 has 62 tokens"),

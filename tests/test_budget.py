@@ -3,7 +3,7 @@
 import json
 import shlex
 import signal
-from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -69,7 +69,8 @@ def test_a_signal_while_measuring_ends_the_command_and_leaves_no_checkpoint(run_
 
 
 def test_a_run_that_was_begun_without_a_budget_is_not_resumed_with_one(tmp_path):
-    arguments = SimpleNamespace(data_args=SimpleNamespace(budget_minutes=1), args=None)
+    arguments = Mock()
+    arguments.data_args.budget_minutes = 1
     with pytest.raises(UserError, match="was begun without a budget"):
         fit_budget(arguments, str(tmp_path / "checkpoint-3"), 0.0, None, None)
 

@@ -73,7 +73,7 @@ def test_a_recipe_of_another_command_is_named(hf_scratch):
     words = ("--output_dir", "x", "--dataset_name", "embedded:numbers")
     code, text = hf_scratch("train-translation", "own_texts", *words)
     assert code == 2
-    assert "--packing=True. Is it a recipe of another command?" in text
+    assert "in the recipe 'own_texts': --packing=True" in text
 
 
 @pytest.mark.parametrize(

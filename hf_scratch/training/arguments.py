@@ -326,6 +326,7 @@ class CommandLine:
             place = f" in the recipe {self.name!r}" if option in self.recipe else ""
             parser.error(f"unexpected{place}: {unknown[0]}{_nearest(option, parser.names)}")
         self.types, self.values = dataclass_types, vars(namespace)
+        self.pairs = {name: value for name, value in self.values.items() if name in PAIRS and name in self.flags}
         self._merge_pairs(self.recipe)
         if self.values.get("disable_tqdm"):
             disable_bars()
@@ -371,8 +372,7 @@ class CommandLine:
     def _merge_pairs(self, *layers: dict[str, Any]) -> None:
         """Set the options that are pairs: the last of the layers, and the flag after them, counts for each key."""
         for name in self.values.keys() & {*PAIRS}:
-            flag = self.values[name] if name in self.flags else None
-            layered = [parse_pairs(pairs, name) for pairs in (*(layer.get(name) for layer in layers), flag)]
+            layered = [parse_pairs(layer.get(name), name) for layer in (*layers, self.pairs)]
             self.values[name] = {key: value for pairs in layered for key, value in pairs.items()}
 
 
