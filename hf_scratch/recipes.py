@@ -2,6 +2,7 @@
 """Recipes, which are YAML or JSON files of arguments, and the notation `a=1,b=2`."""
 
 import json
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,10 @@ from .extras import extra
 with extra("train"):
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
+
+# the package's recipes: in the wheel, and in a clone
+RECIPES = tuple(Path(__file__).parents[level] / "scripts" / "recipes" for level in (0, 1))
+SIZES = "sizes"  # a recipe's key that is no option: options by the size of the training data
 
 
 def parse_yaml(text: str) -> Any:
@@ -40,6 +45,20 @@ def parse_pairs(pairs: str | dict | None, name: str) -> dict[str, Any]:
         return parse_yaml(pairs if pairs.startswith("{") else "{" + pairs.replace("=", ": ") + "}")
     except ValueError as error:
         raise ValueError(f"`{name}` must be JSON or a=1,b=2; got {pairs!r} ({error}).") from error
+
+
+def find_recipe(word: str) -> Path:
+    """Return the path of a recipe: a file, or the name of one of the package's."""
+    path = Path(word).expanduser()
+    if not path.exists() and path.name == word:
+        path = next((folder / f"{path.stem}.yaml" for folder in RECIPES if folder.is_dir()), path)
+    return path
+
+
+def list_recipes(names: Collection[str]) -> list[str]:
+    """List the names of the package's recipes whose arguments are all among `names`."""
+    files = sorted(file for folder in RECIPES for file in folder.glob("*.yaml"))
+    return [file.stem for file in files if read_recipe(file).keys() <= {*names, SIZES}]
 
 
 def read_recipe(path: Path) -> dict[str, Any]:

@@ -24,8 +24,7 @@ from hf_scratch.data.splits import check_new_folder, load_splits, save_splits
 from hf_scratch.errors import UserError, command, preparation
 from hf_scratch.evaluation.translation import translate
 from hf_scratch.loading import check_fits, load_checkpoint, load_tokenizer
-from hf_scratch.training.parsing import parse_arguments
-from hf_scratch.training.script_arguments import DTYPES, check_at_least
+from hf_scratch.training.arguments import DTYPES, option, parse_arguments
 
 
 @dataclass
@@ -35,14 +34,11 @@ class DiversificationArguments:
     dataset_name: str = field(metadata={"help": "A Hub id, or a folder with the layout of one."})
     models: list[str] = field(metadata={"help": "Translators between the two languages, in either direction."})
     output_dir: str = field(metadata={"help": "A new folder for train.jsonl and the other splits."})
-    num_beams: int = field(default=5, metadata={"help": "Beams; 1 is greedy."})
-    batch_size: int = field(default=64, metadata={"help": "Sentences per batch."})
-    dtype: str = field(default="float32", metadata={"help": "Of the weights.", "choices": list(DTYPES)})
-    disable_tqdm: bool = field(default=False, metadata={"help": "Show no progress bars."})
-    cache_dir: str | None = field(default=None, metadata={"help": "Folder for downloads."})
-
-    def __post_init__(self):
-        check_at_least(self, 1, "num_beams", "batch_size")
+    num_beams: int = option(5, "Beams; 1 is greedy.")
+    batch_size: int = option(64, "Sentences per batch.")
+    dtype: str = option("float32", "Of the weights.", choices=list(DTYPES))
+    disable_tqdm: bool = option(False, "Show no progress bars.")
+    cache_dir: str | None = option(None, "Folder for downloads.")
 
 
 def load_translators(args: DiversificationArguments) -> list[tuple]:

@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 import hf_scratch  # noqa: F401  registers the models
 from hf_scratch.data.texts import take_texts
 from hf_scratch.errors import command, preparation
-from hf_scratch.evaluation.arguments import EvaluationArguments, load_for_evaluation, report
+from hf_scratch.evaluation.commands import EvaluationArguments, load_for_evaluation, report
 from hf_scratch.evaluation.language_modeling import (
     evaluate_answers,
     evaluate_language_model,
@@ -23,8 +23,12 @@ from hf_scratch.evaluation.language_modeling import (
     take_questions,
 )
 from hf_scratch.tokenization import describe_unknown
-from hf_scratch.training.parsing import parse_arguments
-from hf_scratch.training.script_arguments import SAMPLE_BY_METADATA, check_at_least, check_masking_and_answers
+from hf_scratch.training.arguments import (
+    SAMPLE_BY_METADATA,
+    check_masking_and_answers,
+    option,
+    parse_arguments,
+)
 
 logger = logging.getLogger("evaluate_language_model")
 
@@ -34,25 +38,17 @@ class LanguageModelEvaluationArguments(EvaluationArguments):
     """The options of evaluate_language_model.py."""
 
     sample_by: str | None = field(default=None, metadata=SAMPLE_BY_METADATA)
-    text_column: str = field(default="text", metadata={"help": "The column with the text."})
-    block_size: int | None = field(default=None, metadata={"help": "Tokens per window. Default: the model's longest."})
-    stride: int | None = field(
-        default=None, metadata={"help": "Tokens from a window's start to the next one's. Default: half of block_size."}
+    text_column: str = option("text", "The column with the text.")
+    block_size: int | None = option(None, "Tokens per window. Default: the model's longest.")
+    stride: int | None = option(None, "Tokens from a window's start to the next one's. Default: half of block_size.")
+    prompt_column: str | None = option(
+        None, "The column with prompts, which the texts answer: count the right answers."
     )
-    prompt_column: str | None = field(
-        default=None, metadata={"help": "The column with prompts, which the texts answer: count the right answers."}
-    )
-    mlm_probability: float | None = field(
-        default=None, metadata={"help": "For an encoder: mask this share of tokens and predict them."}
-    )
-    answer_after: str | None = field(
-        default=None, metadata={"help": "What separates question and answer: report the share of right answers."}
-    )
-    batch_size: int = field(default=32, metadata={"help": "Windows per batch."})
+    mlm_probability: float | None = option(None, "For an encoder: mask this share of tokens and predict them.")
+    answer_after: str | None = option(None, "What separates question and answer: report the share of right answers.")
+    batch_size: int = option(32, "Windows per batch.")
 
-    def check(self) -> None:
-        super().check()
-        check_at_least(self, 1, "block_size", "stride")
+    def __post_init__(self):
         check_masking_and_answers(self, "stride")
 
 
@@ -60,7 +56,6 @@ class LanguageModelEvaluationArguments(EvaluationArguments):
 @preparation()
 def main():
     (args,), _ = parse_arguments(LanguageModelEvaluationArguments)
-    args.check()
     columns = {"text_column": args.text_column, "prompt_column": args.prompt_column}
     take = partial(take_texts, name=args.test_file, **columns)
     auto_class = AutoModelForCausalLM if args.mlm_probability is None else AutoModelForMaskedLM

@@ -16,10 +16,9 @@ from transformers import AutoModelForSeq2SeqLM
 import hf_scratch  # noqa: F401  registers the models
 from hf_scratch.data.pairs import take_pairs
 from hf_scratch.errors import command, preparation
-from hf_scratch.evaluation.arguments import EvaluationArguments, check_writable, load_for_evaluation, report
+from hf_scratch.evaluation.commands import EvaluationArguments, load_for_evaluation, report
 from hf_scratch.evaluation.translation import evaluate_translation, write_lines
-from hf_scratch.training.parsing import parse_arguments
-from hf_scratch.training.script_arguments import TASK_METADATA, check_at_least
+from hf_scratch.training.arguments import TASK_METADATA, option, parse_arguments
 
 
 @dataclass(kw_only=True)
@@ -29,26 +28,18 @@ class TranslationEvaluationArguments(EvaluationArguments):
     source_lang: str = field(metadata={"help": "The source language's column."})
     target_lang: str = field(metadata={"help": "The target language's column."})
     task: str = field(default="translation", metadata=TASK_METADATA)
-    num_beams: int = field(default=5, metadata={"help": "Beams; 1 is greedy."})
-    length_penalty: float = field(
-        default=1.0, metadata={"help": "Length penalty for beam search; above 0 favours long translations."}
-    )
-    batch_size: int = field(default=64, metadata={"help": "Sentences per batch."})
-    output_file: str | None = field(default=None, metadata={"help": "File for the translations, one per line."})
-
-    def check(self) -> None:
-        super().check()
-        check_at_least(self, 1, "num_beams")
-        check_writable("output_file", self.output_file)
+    num_beams: int = option(5, "Beams; 1 is greedy.")
+    length_penalty: float = option(1.0, "Length penalty for beam search; above 0 favours long translations.")
+    batch_size: int = option(64, "Sentences per batch.")
+    output_file: str | None = option(None, "File for the translations, one per line.")
 
 
 @command
 @preparation()
 def main():
     (args,), _ = parse_arguments(TranslationEvaluationArguments)
-    args.check()
     take = partial(take_pairs, source_lang=args.source_lang, target_lang=args.target_lang, name=args.test_file)
-    rows, model, tokenizer = load_for_evaluation(args, AutoModelForSeq2SeqLM, take)
+    rows, model, tokenizer = load_for_evaluation(args, AutoModelForSeq2SeqLM, take, args.output_file)
     scores, translations = evaluate_translation(
         model,
         tokenizer,

@@ -17,7 +17,7 @@ import hf_scratch_launcher  # noqa: F401  before torch, whose OpenMP it sets
 
 from hf_scratch.data.splits import check_new_folder, load_splits, save_splits
 from hf_scratch.errors import UserError, command, preparation
-from hf_scratch.training.parsing import parse_arguments
+from hf_scratch.training.arguments import option, parse_arguments
 
 
 @dataclass
@@ -27,8 +27,8 @@ class HoldOutArguments:
     dataset_name: str = field(metadata={"help": "A Hub id, or a folder with the layout of one."})
     column: str = field(metadata={"help": "The column whose text decides: en, or text; or its key in `translation`."})
     output_dir: str = field(metadata={"help": "A new folder for train.jsonl, validation.jsonl and test.jsonl."})
-    share: float = field(default=0.1, metadata={"help": "Share of the training rows to hold out, about."})
-    cache_dir: str | None = field(default=None, metadata={"help": "Folder for downloads."})
+    share: float = option(0.1, "Share of the training rows to hold out, about.")
+    cache_dir: str | None = option(None, "Folder for downloads.")
 
     def __post_init__(self):
         if not 0 < self.share < 1:

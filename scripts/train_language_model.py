@@ -29,28 +29,27 @@ from hf_scratch.evaluation.language_modeling import (
 )
 from hf_scratch.loading import auto_class_of
 from hf_scratch.reporting.cards import NUM_EXAMPLES, write_language_model_card
+from hf_scratch.training.arguments import LanguageModelArguments, TrainingCommand, check_validation_data
 from hf_scratch.training.averaging import check_averages, evaluate_and_select_weights, save_final_model
 from hf_scratch.training.budget import every_nth, fit_budget
 from hf_scratch.training.callbacks import stopping_callbacks
-from hf_scratch.training.parsing import start_training_command
+from hf_scratch.training.model_loading import choose_model, choose_packed_attention, load_teachers
 from hf_scratch.training.preparation import TextPreparation
 from hf_scratch.training.runs import open_run
-from hf_scratch.training.script_arguments import LanguageModelArguments
-from hf_scratch.training.starting_point import choose_model, choose_packed_attention, load_teachers
 from hf_scratch.training.trainers import LanguageModelTrainer
-from hf_scratch.training.training_arguments import check_validation_data
 
 logger = logging.getLogger("train_language_model")
 FIRST_WORDS = 6  # of a text that the card's examples continue
 FIRST_ROWS = 100  # among which they are looked for
 
 
-def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str | None):
+def prepare(arguments: TrainingCommand, checkpoint: str | None):
     """Make the trainer.
 
     Returns:
         The trainer, the texts of each split, and the questions of the splits whose answers are counted.
     """
+    model_args, data_args, args = arguments.model_args, arguments.data_args, arguments.args
     callbacks = stopping_callbacks(data_args, args)
     data = TextPreparation(model_args, data_args, checkpoint)
     data.run(partial(check_validation_data, args))
@@ -68,7 +67,7 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
         ScratchGPTForMaskedLM if is_masked else ScratchGPTForCausalLM,
         auto_class,
         model_args,
-        config_overrides,
+        arguments.model_fields,
         tokenizer,
         max_position_embeddings=block_size,
     )
@@ -114,8 +113,11 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
     return trainer, texts, questions
 
 
-def train(trainer: LanguageModelTrainer, texts: dict, questions: dict, data_args, recipe: str, checkpoint: str | None):
+def train(
+    trainer: LanguageModelTrainer, texts: dict, questions: dict, arguments: TrainingCommand, checkpoint: str | None
+):
     """Train, choose the weights, save and score them, and write the card."""
+    data_args, recipe = arguments.data_args, arguments.name
     args, tokenizer = trainer.args, trainer.processing_class
     result = trainer.train(resume_from_checkpoint=checkpoint)
     trainer.log_metrics("train", result.metrics)
@@ -163,52 +165,55 @@ def continue_texts(model, tokenizer, texts: dict) -> list[tuple[str, str]]:
     return examples
 
 
-def time_scoring(data_args, args, trainer: LanguageModelTrainer, texts: dict, questions: dict) -> tuple[float, float]:
+def time_scoring(
+    arguments: TrainingCommand, trainer: LanguageModelTrainer, texts: dict, questions: dict
+) -> tuple[float, float]:
     """Return 0.0, since an evaluation generates nothing, and the seconds of the scores at the end."""
     if trainer.model.config._attn_implementation == "flex_attention":  # chosen for packed rows
         trainer.model.set_attn_implementation("sdpa")
     seconds = 0.0
     for name in ("validation", "test"):
-        if name in texts and data_args.mlm_probability is None:
+        if name in texts and arguments.data_args.mlm_probability is None:
             sample = every_nth(texts[name])
             scores = evaluate_language_model(trainer.model, trainer.processing_class, sample["text"])
             seconds += scores["seconds"] * len(texts[name]) / len(sample)
     return 0.0, seconds
 
 
-def set_packed_attention(trainer: LanguageModelTrainer, model_args, data_args) -> None:
+def set_packed_attention(trainer: LanguageModelTrainer, arguments: TrainingCommand) -> None:
     """Set the attention function that is best for rows of packed texts, unless one was given."""
+    data_args = arguments.data_args
     is_packed = data_args.packing and data_args.mlm_probability is None and not data_args.attend_across_texts
     attention = choose_packed_attention(trainer.model.config, trainer.args) if is_packed else None
-    if attention is not None and model_args.attn_implementation is None:
+    if attention is not None and arguments.model_args.attn_implementation is None:
         trainer.model.set_attn_implementation(attention)
 
 
-def prepare_to_train(model_args, data_args, *arguments) -> tuple:
+def prepare_to_train(arguments: TrainingCommand, checkpoint: str | None) -> tuple:
     """`prepare`, and set the attention function."""
-    trainer, *others = prepare(model_args, data_args, *arguments)
-    set_packed_attention(trainer, model_args, data_args)
+    trainer, *others = prepare(arguments, checkpoint)
+    set_packed_attention(trainer, arguments)
     return trainer, *others
 
 
 @command
 def main():
     begin = time.monotonic()
-    start = partial(start_training_command, LanguageModelArguments, TrainingArguments, ScratchGPTConfig)
     with preparation():
-        model_args, data_args, args, config_overrides, recipe = start()
-    with open_run(args) as checkpoint:
+        arguments = TrainingCommand(
+            LanguageModelArguments, TrainingArguments, ScratchGPTConfig, own_recipe="own_texts"
+        )
+    with open_run(arguments.args) as checkpoint:
         with preparation():
-            if data_args.budget_minutes:
-                fit_budget(data_args, args, checkpoint, begin, start, prepare_to_train, time_scoring)
-                model_args, data_args, args, config_overrides, recipe = start()
-            trainer, texts, questions = prepare(model_args, data_args, args, config_overrides, checkpoint)
-        if data_args.sample_prompt is not None and checkpoint is None and args.should_save:
+            arguments = fit_budget(arguments, checkpoint, begin, prepare_to_train, time_scoring)
+            trainer, texts, questions = prepare(arguments, checkpoint)
+        prompt = arguments.data_args.sample_prompt
+        if prompt is not None and checkpoint is None and arguments.args.should_save:
             with preparation():
-                sample = sample_text(trainer.model, trainer.processing_class, data_args.sample_prompt)
+                sample = sample_text(trainer.model, trainer.processing_class, prompt)
             print(f"Before training: {sample}")
-        set_packed_attention(trainer, model_args, data_args)  # after the sample, which has one text
-        train(trainer, texts, questions, data_args, recipe, checkpoint)
+        set_packed_attention(trainer, arguments)  # after the sample, which has one text
+        train(trainer, texts, questions, arguments, checkpoint)
 
 
 if __name__ == "__main__":

@@ -18,15 +18,13 @@ from hf_scratch.data.texts import PackedTextsCollator
 from hf_scratch.errors import command, preparation
 from hf_scratch.evaluation.language_modeling import evaluate_language_model
 from hf_scratch.reporting.cards import write_language_model_card
+from hf_scratch.training.arguments import LanguageModelArguments, TrainingCommand, check_validation_data
 from hf_scratch.training.averaging import save_final_model
 from hf_scratch.training.callbacks import TrainingTime, stopping_callbacks
-from hf_scratch.training.parsing import start_training_command
+from hf_scratch.training.model_loading import choose_model
 from hf_scratch.training.preparation import TextPreparation
 from hf_scratch.training.resuming import CheckpointKeeper
 from hf_scratch.training.runs import open_run
-from hf_scratch.training.script_arguments import LanguageModelArguments
-from hf_scratch.training.starting_point import choose_model
-from hf_scratch.training.training_arguments import check_validation_data
 
 # options of LanguageModelArguments that the stock Trainer and model do not have
 NOT_OF_STOCK = (
@@ -51,9 +49,8 @@ NOT_OF_STOCK = (
 @command
 def main():
     with preparation():
-        model_args, data_args, args, config_overrides, recipe = start_training_command(
-            LanguageModelArguments, TrainingArguments, GPT2Config, unsupported=NOT_OF_STOCK
-        )
+        arguments = TrainingCommand(LanguageModelArguments, TrainingArguments, GPT2Config, unsupported=NOT_OF_STOCK)
+        model_args, data_args, args = arguments.model_args, arguments.data_args, arguments.args
         if model_args.tokenizer_name is None:
             raise ValueError("`tokenizer_name` must be given: the folder of the model that is to be compared.")
     with open_run(args) as checkpoint:
@@ -68,7 +65,7 @@ def main():
                 GPT2LMHeadModel,
                 AutoModelForCausalLM,
                 model_args,
-                config_overrides,
+                arguments.model_fields,
                 tokenizer,
                 n_positions=data_args.block_size,
             )
@@ -90,7 +87,7 @@ def main():
             validation = evaluate_language_model(saved, tokenizer, data.texts["validation"]["text"])
             trainer.log_metrics("validation", validation)
         if args.should_save:
-            write_language_model_card(trainer, data_args, recipe, validation, {})
+            write_language_model_card(trainer, data_args, arguments.name, validation, {})
 
 
 if __name__ == "__main__":

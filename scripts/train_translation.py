@@ -8,7 +8,6 @@ python scripts/train_translation.py scripts/recipes/multi30k_tiny.yaml \\
 
 import logging
 import time
-from functools import partial
 from pathlib import Path
 
 import hf_scratch_launcher  # noqa: F401  before torch, whose OpenMP it sets
@@ -24,27 +23,26 @@ from hf_scratch.errors import command, preparation
 from hf_scratch.evaluation.translation import evaluate_translation, has_short_texts, translate, write_lines
 from hf_scratch.reporting.cards import NUM_EXAMPLES, write_translation_card
 from hf_scratch.tokenization import target_size
+from hf_scratch.training.arguments import TrainingCommand, TranslationArguments, check_validation_data
 from hf_scratch.training.averaging import check_averages, evaluate_and_select_weights, save_final_model
 from hf_scratch.training.budget import every_nth, fit_budget
 from hf_scratch.training.callbacks import stopping_callbacks
 from hf_scratch.training.machines import on_main_process
-from hf_scratch.training.parsing import start_training_command
+from hf_scratch.training.model_loading import choose_model, load_teachers
 from hf_scratch.training.preparation import PairPreparation
 from hf_scratch.training.runs import open_run
-from hf_scratch.training.script_arguments import TranslationArguments
-from hf_scratch.training.starting_point import choose_model, load_teachers
 from hf_scratch.training.trainers import TranslationTrainer
-from hf_scratch.training.training_arguments import check_validation_data
 
 logger = logging.getLogger("train_translation")
 
 
-def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str | None):
+def prepare(arguments: TrainingCommand, checkpoint: str | None):
     """Make the trainer.
 
     Returns:
         The trainer, the pairs of each split, and for each split a phrase that says what was cut of it.
     """
+    model_args, data_args, args = arguments.model_args, arguments.data_args, arguments.args
     is_summary = data_args.task == "summarization"
     metrics = ("rougeL" if is_summary else "bleu", "exact_match")
     metrics = metrics if args.predict_with_generate and not args.prediction_loss_only else ()
@@ -62,7 +60,7 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
         ScratchTransformerForConditionalGeneration,
         AutoModelForSeq2SeqLM,
         model_args,
-        config_overrides,
+        arguments.model_fields,
         tokenizer,
         decoder_start_token_id=tokenizer.bos_token_id,
     )
@@ -138,8 +136,6 @@ def prepare(model_args, data_args, args, config_overrides: dict, checkpoint: str
 
 def name_languages(config, source_lang: str | None, target_lang: str | None) -> None:
     """Write the two languages, or None, into the model's config, for its card and for Moses' rules in evaluations."""
-    if source_lang is not None and source_lang == target_lang:
-        logger.warning(f"`source_lang` and `target_lang` are both {source_lang!r}: the model learns to copy.")
     for field, lang in (("source_lang", source_lang), ("target_lang", target_lang)):
         before = getattr(config, field, None)
         if before not in (None, lang):
@@ -147,8 +143,9 @@ def name_languages(config, source_lang: str | None, target_lang: str | None) -> 
         setattr(config, field, lang)
 
 
-def train(trainer: TranslationTrainer, pairs: dict, cut: dict, data_args, recipe: str, checkpoint: str | None):
+def train(trainer: TranslationTrainer, pairs: dict, cut: dict, arguments: TrainingCommand, checkpoint: str | None):
     """Train, choose the weights, save them, translate the test set, and write the card."""
+    data_args, recipe = arguments.data_args, arguments.name
     args, tokenizer = trainer.args, trainer.processing_class
     result = trainer.train(resume_from_checkpoint=checkpoint)
     trainer.log_metrics("train", result.metrics)
@@ -180,8 +177,11 @@ def train(trainer: TranslationTrainer, pairs: dict, cut: dict, data_args, recipe
         print(f"The model, its curve and its card are in {args.output_dir}")
 
 
-def time_scoring(data_args, args, trainer: TranslationTrainer, pairs: dict, cut: dict) -> tuple[float, float]:
+def time_scoring(
+    arguments: TrainingCommand, trainer: TranslationTrainer, pairs: dict, cut: dict
+) -> tuple[float, float]:
     """Return the seconds to translate a validation pair while training, and the whole test set at the end."""
+    data_args, args = arguments.data_args, arguments.args
 
     def seconds_per_text(split: str, num_beams: int, longer: float) -> float:
         sample = every_nth(pairs[split])
@@ -204,16 +204,15 @@ def time_scoring(data_args, args, trainer: TranslationTrainer, pairs: dict, cut:
 @command
 def main():
     begin = time.monotonic()
-    start = partial(start_training_command, TranslationArguments, Seq2SeqTrainingArguments, ScratchTransformerConfig)
     with preparation():
-        model_args, data_args, args, config_overrides, recipe = start()
-    with open_run(args) as checkpoint:
+        arguments = TrainingCommand(
+            TranslationArguments, Seq2SeqTrainingArguments, ScratchTransformerConfig, own_recipe="own_pairs"
+        )
+    with open_run(arguments.args) as checkpoint:
         with preparation():
-            if data_args.budget_minutes:
-                fit_budget(data_args, args, checkpoint, begin, start, prepare, time_scoring)
-                model_args, data_args, args, config_overrides, recipe = start()
-            trainer, pairs, cut = prepare(model_args, data_args, args, config_overrides, checkpoint)
-        train(trainer, pairs, cut, data_args, recipe, checkpoint)
+            arguments = fit_budget(arguments, checkpoint, begin, prepare, time_scoring)
+            trainer, pairs, cut = prepare(arguments, checkpoint)
+        train(trainer, pairs, cut, arguments, checkpoint)
 
 
 if __name__ == "__main__":

@@ -3,8 +3,7 @@
 import json
 import shlex
 import signal
-import sys
-from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -12,32 +11,32 @@ from safetensors.torch import load_file
 from test_scripts import PAIRS, STORIES, TINY_GPT, TINY_TRANSFORMER, write
 
 from hf_scratch.errors import UserError
-from hf_scratch.training.budget import PLAN, Speed, choose_flags, fit_budget
+from hf_scratch.training.budget import PLAN, Speed, choose_options, fit_budget
 
-SPEED = Speed(update=1.0, epochs=0.01, row=0.01, rows=1000, scoring=20.0)
+SPEED = Speed(step=1.0, epochs=0.01, row=0.01, rows=1000, scoring=20.0)
 
 
-def test_updates_evaluations_and_scores_fill_the_time():
-    flags = choose_flags(SPEED, 1000)  # of which 30 s are kept free, and 100 s evaluate 10 times 1,000 rows
+def test_steps_evaluations_and_scores_fill_the_time():
+    flags = choose_options(SPEED, 1000)  # of which 30 s are kept free, and 100 s evaluate 10 times 1,000 rows
     assert flags["max_steps"] == 850
     assert flags["eval_steps"] == flags["save_steps"] == 85
     assert flags["warmup_steps"] == 107
     assert "max_eval_samples" not in flags
 
-    slow = choose_flags(Speed(1.0, 0.01, row=0.02, rows=1000, scoring=20.0), 1000)  # 20 s for each of 5 evaluations
+    slow = choose_options(Speed(1.0, 0.01, row=0.02, rows=1000, scoring=20.0), 1000)  # 20 s for each of 5 evaluations
     assert (slow["max_steps"], slow["eval_steps"]) == (850, 170)
 
-    sampled = choose_flags(Speed(1.0, 0.01, row=0.1, rows=1000, scoring=20.0), 1000)  # 4 of 25 s
+    sampled = choose_options(Speed(1.0, 0.01, row=0.1, rows=1000, scoring=20.0), 1000)  # 4 of 25 s
     assert (sampled["max_eval_samples"], sampled["max_steps"], sampled["eval_steps"]) == (250, 848, 212)
 
-    alone = choose_flags(Speed(1.0, 0.01, row=0.0, rows=0, scoring=0.0), 1000)
+    alone = choose_options(Speed(1.0, 0.01, row=0.0, rows=0, scoring=0.0), 1000)
     assert alone["max_steps"] == 970
     assert "eval_steps" not in alone
 
 
 def test_too_short_a_time_is_refused():
     with pytest.raises(UserError, match="budget_minutes"):
-        choose_flags(SPEED, 30)
+        choose_options(SPEED, 30)
 
 
 def test_validation_data_are_asked_for_before_anything_is_measured(run_here, tmp_path):
@@ -56,7 +55,7 @@ def test_a_signal_while_measuring_ends_the_command_and_leaves_no_checkpoint(run_
     def send(*args, **kwargs):
         signal.raise_signal(signal.SIGTERM)
 
-    monkeypatch.setattr("hf_scratch.training.budget._UpdateClock.on_step_end", send)
+    monkeypatch.setattr("hf_scratch.training.budget._StepClock.on_step_end", send)
     files = [f"--{split}_file={write(tmp_path / f'{split}.jsonl', STORIES)}" for split in ("train", "validation")]
     options = ["--use_cpu=true", "--budget_minutes=1", f"--output_dir={tmp_path / 'out'}"]
     before = signal.signal(signal.SIGTERM, interrupt)
@@ -69,21 +68,11 @@ def test_a_signal_while_measuring_ends_the_command_and_leaves_no_checkpoint(run_
     assert not list((tmp_path / "out").glob("checkpoint-*"))
 
 
-@pytest.mark.parametrize(
-    ("recipe", "flags", "plain"),
-    [
-        ("seed: 1", ["--budget_minutes", "10"], ["--max_steps=7"]),
-        ("budget_minutes: 20", [], ["--max_steps=7", "--budget_minutes=0"]),
-        ("budget_minutes: 20", ["--budget-minutes=10"], ["--max_steps=7", "--budget_minutes=0"]),
-    ],
-)
-def test_the_plain_flags_have_no_budget(recipe, flags, plain, monkeypatch, tmp_path):
-    (tmp_path / "recipe.yaml").write_text(recipe, encoding="utf-8")
-    (tmp_path / PLAN).write_text('{"max_steps": 7}', encoding="utf-8")
-    monkeypatch.setattr("sys.argv", ["train", str(tmp_path / "recipe.yaml"), *flags])
-    args = SimpleNamespace(device=torch.device("cpu"), lr_scheduler_kwargs=None)
-    fit_budget(SimpleNamespace(budget_minutes=10), args, str(tmp_path / "checkpoint-3"), 0.0, *[None] * 3)
-    assert sys.argv[2:] == plain
+def test_a_run_that_was_begun_without_a_budget_is_not_resumed_with_one(tmp_path):
+    arguments = Mock()
+    arguments.data_args.budget_minutes = 1
+    with pytest.raises(UserError, match="was begun without a budget"):
+        fit_budget(arguments, str(tmp_path / "checkpoint-3"), 0.0, None, None)
 
 
 RECIPE = """
@@ -116,9 +105,9 @@ def test_the_flags_in_the_record_repeat_the_training(kind, run_here, tmp_path):
 
     chosen = json.loads((out / PLAN).read_text(encoding="utf-8"))
     record = json.loads((out / "run.json").read_text(encoding="utf-8"))
-    plain = [f"--{name}={value}" for name, value in chosen.items()] + ([] if budget else ["--budget_minutes=0"])
+    plain = [f"--{name}={value}" for name, value in chosen.items()]
     assert shlex.split(record["command"])[-len(plain) :] == plain
-    assert "--budget_minutes=0.1" not in record["command"]
+    assert "budget_minutes" not in record["command"]
     assert record["updates"] == chosen["max_steps"]
     assert "bf16" not in chosen or kind == "pairs"
 

@@ -47,7 +47,8 @@ def test_a_run_without_validation_and_test_has_a_card_and_a_record(name, overrid
     card = ModelCard.load(folder / "README.md")
     assert card.data.base_model is None
     record = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-    assert (record["seed"], record["metrics"]) == (42, {})
+    recipe = "own_pairs" if name == "train_translation" else "own_texts"
+    assert (record["recipe"], record["seed"], record["metrics"]) == (recipe, 1, {})
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     layers, positions = "1", "learned"
     if name == "train_translation":

@@ -21,8 +21,8 @@ from hf_scratch.data.streaming import load_stream
 from hf_scratch.data.texts import PackedTextsCollator, pack_texts, take_texts
 from hf_scratch.evaluation.language_modeling import evaluate_language_model
 from hf_scratch.tokenization import train_tokenizer
-from hf_scratch.training.script_arguments import LanguageModelArguments, ModelArguments
-from hf_scratch.training.starting_point import make_model
+from hf_scratch.training.arguments import LanguageModelArguments, ModelArguments
+from hf_scratch.training.model_loading import make_model
 
 ROWS = [{"en": "a cat", "de": "eine Katze"}, {"en": "a dog", "de": "ein Hund"}]
 

@@ -19,7 +19,7 @@ from transformers import GPT2Config
 
 from hf_scratch.flops import count_flops, find_peak
 from hf_scratch.models.scratch_loss import Teacher
-from hf_scratch.training.starting_point import choose_packed_attention
+from hf_scratch.training.model_loading import choose_packed_attention
 
 DROPOUT = {
     "gpt": {"attention_dropout": 0.1, "hidden_dropout": 0.1, "embedding_dropout": 0.1},

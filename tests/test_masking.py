@@ -13,7 +13,7 @@ from hf_scratch import ScratchGPTConfig
 from hf_scratch.data.masking import MaskingCollator, split_texts
 from hf_scratch.evaluation.language_modeling import evaluate_language_model, evaluate_masked_language_model
 from hf_scratch.tokenization import MASK, train_tokenizer
-from hf_scratch.training.script_arguments import LanguageModelArguments
+from hf_scratch.training.arguments import LanguageModelArguments
 from hf_scratch.training.trainers import LanguageModelTrainer
 
 TEXTS = ["a cat sat", "the dog ran off", "a hen", "the cat saw a dog and ran"] * 5

@@ -18,8 +18,8 @@ from hf_scratch.folders import hide_folders
 from hf_scratch.loading import load_tokenizer
 from hf_scratch.reporting.cards import format_time, format_training, format_updates
 from hf_scratch.reporting.records import Record, join_records, read_record, read_records, write_record
-from hf_scratch.training.script_arguments import ModelArguments
-from hf_scratch.training.starting_point import load_teachers
+from hf_scratch.training.arguments import ModelArguments
+from hf_scratch.training.model_loading import load_teachers
 
 CARDS = ROOT / "model_cards"
 TRANSLATOR, WRITER = CARDS / "scratch-transformer-multi30k-en-de", CARDS / "scratch-gpt-tinystories"

@@ -23,8 +23,8 @@ from hf_scratch import ScratchTransformerForConditionalGeneration, Summarization
 from hf_scratch.evaluation.translation import evaluate_translation
 from hf_scratch.loading import load_tokenizer
 from hf_scratch.tokenization import target_size, train_tokenizer
-from hf_scratch.training.script_arguments import ModelArguments
-from hf_scratch.training.starting_point import make_model
+from hf_scratch.training.arguments import ModelArguments
+from hf_scratch.training.model_loading import make_model
 
 
 @pytest.fixture(scope="module")

@@ -18,8 +18,8 @@ from hf_scratch.errors import UserError
 from hf_scratch.loading import load_tokenizer
 from hf_scratch.tokenization import train_tokenizer
 from hf_scratch.training import preparation
+from hf_scratch.training.arguments import LanguageModelArguments, ModelArguments, TranslationArguments
 from hf_scratch.training.preparation import PairPreparation, TextPreparation
-from hf_scratch.training.script_arguments import LanguageModelArguments, ModelArguments, TranslationArguments
 
 PAIRS = [{"en": "a red cat", "de": "eine rote Katze"}, {"en": "a dog", "de": "ein Hund"}] * 4
 

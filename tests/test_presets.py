@@ -14,8 +14,13 @@ from hf_scratch import (
     ScratchTransformerForConditionalGeneration,
 )
 from hf_scratch.convert.presets import PRESETS, make_preset, preset_fields
-from hf_scratch.training.parsing import parse_arguments, read_model_fields
-from hf_scratch.training.script_arguments import LanguageModelArguments, ModelArguments, TranslationArguments
+from hf_scratch.training.arguments import (
+    LanguageModelArguments,
+    ModelArguments,
+    TranslationArguments,
+    parse_arguments,
+    read_model_fields,
+)
 
 
 def test_gpt_playground():
@@ -91,7 +96,9 @@ def parse_recipe(recipe, *flags):
     if is_translation:
         types = (types[0], Seq2SeqTrainingArguments)
     path = ROOT / "scripts" / "recipes" / f"{recipe}.yaml"
-    (model_args, data_args, _), _ = parse_arguments(ModelArguments, *types, args=[str(path), *flags])
+    (model_args, data_args, _), _ = parse_arguments(
+        ModelArguments, *types, args=[str(path), "--output_dir", "x", *flags]
+    )
     return model_args, data_args
 
 

@@ -50,8 +50,9 @@ def losses(output_dir: Path) -> list[float]:
 @pytest.mark.parametrize("case", CASES)
 def test_thirty_updates_are_the_same_on_one_two_and_four_processes(case, tmp_path):
     script, options = CASES[case]
-    file = write(tmp_path / "train.jsonl", PAIRS * 3 if script == "train_translation.py" else STORIES * 3)
-    command = [script, *flags(OPTIONS | options | {"train_file": file})]
+    (tmp_path / "data").mkdir()
+    write(tmp_path / "data" / "train.jsonl", PAIRS * 3 if script == "train_translation.py" else STORIES * 3)
+    command = [script, *flags(OPTIONS | options | {"dataset_name": tmp_path / "data"})]
     for processes in (1, 2, 4):
         finish(start(command, tmp_path / str(processes), processes))
     expected, weights = losses(tmp_path / "1"), load_file(tmp_path / "1" / "model.safetensors")

@@ -14,8 +14,13 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, Seq2Se
 from hf_scratch import ScratchGPTConfig, ScratchTransformerConfig
 from hf_scratch.evaluation.language_modeling import evaluate_language_model
 from hf_scratch.tokenization import train_tokenizer
-from hf_scratch.training.parsing import parse_arguments, read_model_fields
-from hf_scratch.training.script_arguments import LanguageModelArguments, ModelArguments, TranslationArguments
+from hf_scratch.training.arguments import (
+    LanguageModelArguments,
+    ModelArguments,
+    TranslationArguments,
+    parse_arguments,
+    read_model_fields,
+)
 
 PAIRS = [{"en": f"{a} {b}", "de": f"{b}, {a}"} for a in ("one", "two", "six", "ten") for b in ("dog", "cat", "fox")]
 STORIES = [{"text": f"A {a} saw a {b}. The {b} ran."} for a in ("dog", "cat", "fox") for b in ("hen", "man", "cow")]
@@ -247,7 +252,7 @@ def test_each_recipe_is_a_model_that_can_be_built():
             if translation
             else (LanguageModelArguments, TrainingArguments)
         )
-        words = [str(recipe), "--use_cpu", "true", "--dataset_name", "embedded:stories"]
+        words = [str(recipe), "--use_cpu", "true", "--dataset_name", "embedded:stories", "--output_dir", "x"]
         (model_args, _, args), name = parse_arguments(ModelArguments, data, training, args=words)
         config_class = ScratchTransformerConfig if translation else ScratchGPTConfig
         if name == "stock_gpt2":

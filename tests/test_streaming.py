@@ -27,8 +27,7 @@ from hf_scratch.data.streaming import POSITION, RowStream, StreamCollator, load_
 from hf_scratch.data.texts import PackedTextsCollator, TextPacker, pack_texts, take_texts
 from hf_scratch.errors import UserError
 from hf_scratch.tokenization import train_tokenizer
-from hf_scratch.training.parsing import start_training_command
-from hf_scratch.training.script_arguments import LanguageModelArguments, TranslationArguments
+from hf_scratch.training.arguments import LanguageModelArguments, TrainingCommand, TranslationArguments
 from hf_scratch.training.trainers import LanguageModelTrainer
 
 TEXTS = [{"text": f"Text {i} says {'na ' * (i % 7)}end."} for i in range(2300)]
@@ -260,7 +259,7 @@ PAIRED = {"source_lang": "en", "target_lang": "de", "vocab_size": 300, "max_sour
 def test_options_that_a_stream_cannot_have_are_refused(options):
     classes = (LanguageModelArguments, TrainingArguments, ScratchGPTConfig)
     with pytest.raises(ValueError, match=f"`streaming` does not go together with `{next(iter(options))}"):
-        start_training_command(*classes, args=flags(OPTIONS | {"output_dir": "x"} | options))
+        TrainingCommand(*classes, flags(OPTIONS | {"output_dir": "x"} | options))
 
 
 def test_a_stream_is_not_copied_to_the_cache(tmp_path):

@@ -27,6 +27,7 @@ from hf_scratch import ScratchTransformerForConditionalGeneration
 from hf_scratch.data.pairs import PairsWithBPEDropout, tokenize_pairs
 from hf_scratch.flops import count_flops
 from hf_scratch.manifest import write_manifest
+from hf_scratch.training.arguments import OUR_DEFAULTS, DataArguments, ModelArguments
 from hf_scratch.training.averaging import (
     average_checkpoints,
     evaluate_and_select_weights,
@@ -34,10 +35,8 @@ from hf_scratch.training.averaging import (
 )
 from hf_scratch.training.callbacks import StopCallback, stopping_callbacks
 from hf_scratch.training.checkpoints import whole_checkpoints
-from hf_scratch.training.script_arguments import DataArguments, ModelArguments
-from hf_scratch.training.starting_point import choose_model, load_teachers
+from hf_scratch.training.model_loading import choose_model, load_teachers
 from hf_scratch.training.trainers import LanguageModelTrainer, TranslationTrainer
-from hf_scratch.training.training_arguments import prepare_arguments
 
 
 @pytest.fixture
@@ -470,7 +469,7 @@ def test_an_update_does_not_wait_for_the_device(make_trainer, joint_tokenizer, o
     trainer = make_trainer(
         callbacks=[StopCallback(1000)], max_steps=6, save_strategy="no", gradient_accumulation_steps=2, **options
     )
-    prepare_arguments(trainer.args)
+    vars(trainer.args).update(OUR_DEFAULTS)
     trainer.args.logging_strategy = "no"
     counts = []
 

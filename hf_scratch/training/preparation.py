@@ -32,7 +32,7 @@ from ..data.texts import TextPacker, take_texts
 from ..errors import UserError
 from ..loading import check_same_vocabulary, load_tokenizer
 from ..tokenization import MASK, describe_unknown, train_tokenizer
-from .script_arguments import LanguageModelArguments, ModelArguments, TranslationArguments
+from .arguments import LanguageModelArguments, ModelArguments, TranslationArguments
 
 logger = logging.getLogger(__name__)
 TOKENIZER_OPTIONS = ("tokenizer_kind", "vocab_size", "min_frequency", "tokenizer_sample_mb")

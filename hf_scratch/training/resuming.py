@@ -101,7 +101,7 @@ class CheckpointKeeper(TrainerCallback):
                     f"Process {different[0]} has other training data than process 0, or other options. Give all "
                     "machines the same files and the same command."
                 )
-        self.commands = [describe_command()]
+        self.commands = [describe_command(args)]
         if wanted:
             folder = wanted if wanted is True else Path(wanted)
             self.checkpoint = on_main_process(lambda: find_checkpoint(self.folder, folder))

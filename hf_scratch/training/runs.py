@@ -91,10 +91,10 @@ def how_to_go_on(output_dir: str) -> str:
     return f"The last whole checkpoint is {checkpoints[-1]}; go on with:\n{command}"
 
 
-def describe_command() -> str:
+def describe_command(args: TrainingArguments) -> str:
     """Return this command for the run's card: without the machine's folders, and without the flag that resumes."""
     *words, script = command_words()
     if script.endswith(".py"):
         script = os.path.join("scripts", os.path.basename(script))
-    options = without_option(sys.argv[1:], "resume_from_checkpoint")
+    options = without_option(getattr(args, "words", sys.argv[1:]), "resume_from_checkpoint")
     return shlex.join([*words, script, *map(hide_folders, options)])

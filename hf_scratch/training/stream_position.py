@@ -10,24 +10,6 @@ from transformers import TrainerCallback, TrainingArguments
 
 from ..data.streaming import POSITION, RowStream, start_position
 from .resuming import hash_rows
-from .script_arguments import DataArguments
-
-
-def check_streaming(data_args: DataArguments, args: TrainingArguments) -> None:
-    """Check the options of a run whose training data are streamed.
-
-    Raises:
-        ValueError: an option, which would be ignored, needs all rows or an end of the data.
-    """
-    refused = {
-        "eval_strategy epoch": args.eval_strategy == "epoch",
-        "save_strategy epoch": args.save_strategy == "epoch",
-        "max_train_samples": data_args.max_train_samples is not None,
-        "bpe_dropout": getattr(data_args, "bpe_dropout", 0) > 0,
-    }
-    given = [option for option, is_given in refused.items() if is_given]
-    if data_args.streaming and given:
-        raise ValueError(f"`streaming` does not go together with `{given[0]}`: a stream has no end.")
 
 
 class StreamPosition(TrainerCallback):

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from accelerate.data_loader import prepare_data_loader
 from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
-from transformers import PreTrainedModel, Trainer
+from transformers import PreTrainedModel, Trainer, TrainingArguments
 from transformers.trainer import TRAINING_ARGS_NAME
 from transformers.trainer_pt_utils import LengthGroupedSampler
 from transformers.trainer_utils import seed_worker
@@ -38,9 +38,13 @@ from .fsdp import fsdp_plugin, gather_weights, prepare_fsdp, start_sharding
 from .moving_average import MovingAverage
 from .resuming import CheckpointKeeper, row_facts
 from .stream_position import StreamPosition
-from .training_arguments import data_seed
 
 SETUP_ERRORS = (*USERS_ERRORS, TypeError, ArithmeticError)  # of options that only the start of a training reads
+
+
+def data_seed(args: TrainingArguments) -> int:
+    """The seed of the order of rows: `data_seed`, or else `seed`."""
+    return args.data_seed if args.data_seed is not None else args.seed
 
 
 class ScratchTrainerMixin(Trainer):

@@ -14,8 +14,7 @@ from ..data.sampling import (
     round_up,
 )
 from ..data.streaming import RowStream
-from .trainer_mixin import ScratchTrainerMixin
-from .training_arguments import data_seed
+from .trainer_mixin import ScratchTrainerMixin, data_seed
 
 
 class LanguageModelTrainer(ScratchTrainerMixin, Trainer):

@@ -47,7 +47,7 @@ from report import Report
 from turns import take_turns
 
 from hf_scratch.errors import command, preparation
-from hf_scratch.training.parsing import parse_arguments
+from hf_scratch.training.arguments import parse_arguments
 
 # for each row: what is measured, and what makes its case, or returns None if something is missing here
 TABLE: dict[str, tuple[str, Callable[[BenchmarkArguments], Case | None]]] = {

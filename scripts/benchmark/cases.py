@@ -43,9 +43,8 @@ from hf_scratch.data.pairs import take_pairs, tokenize_pairs
 from hf_scratch.data.splits import load_splits
 from hf_scratch.loading import load_tokenizer
 from hf_scratch.tokenization import train_tokenizer
-from hf_scratch.training.parsing import start_training_command
-from hf_scratch.training.script_arguments import TranslationArguments
-from hf_scratch.training.starting_point import make_model
+from hf_scratch.training.arguments import TrainingCommand, TranslationArguments
+from hf_scratch.training.model_loading import make_model
 from hf_scratch.training.trainers import TranslationTrainer
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -215,10 +214,9 @@ def make_trainer(tokenizer, train: Dataset, output_dir: str, config: dict | None
     """
     options = {**options, "output_dir": output_dir, "eval_strategy": "no", **QUIET}
     words = [str(RECIPE), *(f"--{name}={value}" for name, value in options.items())]
-    model_args, data_args, training_args, config_overrides, _ = start_training_command(
-        TranslationArguments, Seq2SeqTrainingArguments, ScratchTransformerConfig, words
-    )
-    fields = {"decoder_start_token_id": tokenizer.bos_token_id, **config_overrides, **(config or {})}
+    arguments = TrainingCommand(TranslationArguments, Seq2SeqTrainingArguments, ScratchTransformerConfig, words)
+    model_args, data_args, training_args = arguments.model_args, arguments.data_args, arguments.args
+    fields = {"decoder_start_token_id": tokenizer.bos_token_id, **arguments.model_fields, **(config or {})}
     model = make_model(ScratchTransformerForConditionalGeneration, model_args, fields, tokenizer)
     trainer = TranslationTrainer(
         model=model,

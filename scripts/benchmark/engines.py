@@ -27,7 +27,7 @@ from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokeni
 from turns import take_turns
 
 from hf_scratch.errors import command, preparation
-from hf_scratch.training.parsing import parse_arguments
+from hf_scratch.training.arguments import parse_arguments
 
 BATCH, BEAMS = 20, 5
 Tokens = list[list[int]]

@@ -26,7 +26,7 @@ from turns import compare, take_turns
 
 from hf_scratch.convert import to_gpt2, to_pegasus
 from hf_scratch.errors import command, preparation
-from hf_scratch.training.parsing import parse_arguments
+from hf_scratch.training.arguments import parse_arguments
 
 BATCH, NEW_TOKENS = 20, 100
 PROCESSED = {"min_new_tokens": 10, "repetition_penalty": 1.2, "no_repeat_ngram_size": 3}

@@ -41,7 +41,7 @@ from hf_scratch.errors import UserError, command, preparation
 from hf_scratch.evaluation.language_modeling import evaluate_language_model
 from hf_scratch.recipes import read_recipe
 from hf_scratch.tokenization import train_tokenizer
-from hf_scratch.training.parsing import parse_arguments
+from hf_scratch.training.arguments import parse_arguments
 from hf_scratch.training.trainers import LanguageModelTrainer
 
 SCRIPTS = ROOT / "scripts"

@@ -12,7 +12,7 @@ from ..data.texts import end_id
 from ..loading import check_fits, load_checkpoint, load_tokenizer
 from ..models.configuration_scratch_gpt import ScratchGPTConfig
 from ..tokenization import target_size
-from .script_arguments import ModelArguments
+from .arguments import ModelArguments
 
 
 def choose_model(

@@ -1,9 +1,8 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""What the evaluation scripts share: arguments, their checks, and how model, tokenizer and rows are loaded."""
+"""What the evaluation scripts share: options, how model, tokenizer and rows are loaded, and the report."""
 
 import json
 import logging
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +15,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..data.splits import load_splits, take_first
 from ..loading import check_fits, load_checkpoint, load_tokenizer
-from ..training.script_arguments import DTYPES, option
+from ..training.arguments import DTYPES, option
 
 
 @dataclass(kw_only=True)
@@ -32,27 +31,9 @@ class EvaluationArguments:
     json: str | None = option(None, "File for the figures.")
     disable_tqdm: bool = option(False, "Show no progress bars.")
 
-    def check(self) -> None:
-        """Check the values, also those that would otherwise fail only after the evaluation.
-
-        Raises:
-            ValueError: there is no such device, or a file cannot be written.
-        """
-        try:
-            torch.zeros(1, device=self.device).item()
-        except (RuntimeError, AssertionError) as error:
-            raise ValueError(f"`device` is {self.device!r}: {str(error).splitlines()[0]}") from error
-        check_writable("json", self.json)
-
-
-def check_writable(name: str, path: str | None) -> None:
-    """Raise ValueError unless the folder of a file, the value of the argument `name`, may be written. None passes."""
-    if path is not None and not os.access(os.path.dirname(path) or ".", os.W_OK):
-        raise ValueError(f"`{name}` is {path!r}, but there is no folder for it that may be written.")
-
 
 def load_for_evaluation(
-    args: EvaluationArguments, auto_class: Any, take: Callable[[Dataset], Dataset]
+    args: EvaluationArguments, auto_class: Any, take: Callable[[Dataset], Dataset], *files: str | None
 ) -> tuple[Dataset, PreTrainedModel, PreTrainedTokenizerBase]:
     """Load what an evaluation needs, and check that it fits together.
 
@@ -62,16 +43,21 @@ def load_for_evaluation(
         args: the script's arguments.
         auto_class: the Auto class that loads the model.
         take: takes the columns that are needed out of the test file's rows.
+        files: files that the script will write, beside `args.json`. They are made now, since the work would be lost.
 
     Returns:
         At most `max_samples` rows; the model on its device, in evaluation mode; and the tokenizer.
 
     Raises:
-        ValueError: see `load_splits`, `load_checkpoint`, `load_tokenizer` and `check_fits`.
-        FileNotFoundError: there is no such test file.
+        ValueError: there is no such device; or see `load_splits`, `load_checkpoint`, `load_tokenizer`, `check_fits`.
+        OSError: there is no such test file, or a file cannot be written.
     """
     logging.basicConfig(format="%(message)s")
     logging.getLogger("hf_scratch").setLevel(logging.INFO)
+    try:
+        torch.zeros(1, device=args.device)
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"`device` is {args.device!r}: {str(error).splitlines()[0]}") from error
     state = PartialState(cpu=torch.device(args.device).type == "cpu")
     device = args.device if state.num_processes == 1 else state.device
     if not state.is_main_process:
@@ -81,6 +67,9 @@ def load_for_evaluation(
     model = load_checkpoint(auto_class, args.model, dtype=args.dtype).to(device).eval()
     tokenizer = load_tokenizer(args.model)
     check_fits(tokenizer, model.config)
+    for file in (args.json, *files):
+        if file is not None:
+            Path(file).touch()
     return rows, model, tokenizer
 
 
