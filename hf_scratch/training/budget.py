@@ -22,7 +22,7 @@ from transformers.utils import is_torch_bf16_gpu_available
 from ..errors import UserError, without_option
 from ..folders import require_output_dir
 from .callbacks import StopCallback, highest_of_processes
-from .machines import on_main_process
+from .main_process import on_main_process
 from .parsing import given_arguments
 from .training_arguments import check_validation_data
 

@@ -15,12 +15,12 @@ from transformers import HfArgumentParser, PreTrainedConfig, TrainingArguments, 
 
 from ..data.cache import FILES, is_prepared, load_prepared
 from ..data.splits import load_from_arguments
+from ..data.streaming import check_streaming
 from ..errors import UserError
 from ..progress import disable_bars
 from ..recipes import parse_pairs, read_recipe, recipe_to_flags
-from .machines import on_main_process
+from .main_process import on_main_process
 from .script_arguments import ModelArguments
-from .stream_position import check_streaming
 from .training_arguments import check_training_arguments, prepare_arguments, share_global_batch
 
 logger = logging.getLogger(__name__)
