@@ -27,7 +27,7 @@ from hf_scratch.training.arguments import TrainingCommand, TranslationArguments,
 from hf_scratch.training.averaging import check_averages, evaluate_and_select_weights, save_final_model
 from hf_scratch.training.budget import every_nth, fit_budget
 from hf_scratch.training.callbacks import stopping_callbacks
-from hf_scratch.training.machines import on_main_process
+from hf_scratch.training.main_process import on_main_process
 from hf_scratch.training.model_loading import choose_model, load_teachers
 from hf_scratch.training.preparation import PairPreparation
 from hf_scratch.training.runs import open_run

@@ -98,6 +98,10 @@ PRIVATE_NAMES = [
         TRAINER, "_train_batch_size",
         "Read: the batch size that `auto_find_batch_size` may have lowered.",
     ),
+    PrivateName(
+        "accelerate.Accelerator", "_original_forward",
+        "Read: the `forward` that accelerate has put autocast around.",
+    ),
     # pipelines, metrics
     PrivateName(
         "transformers.Pipeline", "_load_tokenizer _load_processor _load_image_processor _load_feature_extractor",

@@ -163,7 +163,7 @@ def test_a_stopped_command_says_how_to_go_on(number, num_processes, tmp_path):
         time.sleep(0.001)
     process.send_signal(number)
     errors = finish(process, None)
-    assert "Stopped after update" in errors, errors[-3000:]
+    assert "Stopped after step" in errors, errors[-3000:]
     assert "--resume_from_checkpoint last" in errors
     if num_processes == 1:
         assert process.returncode == 128 + number
@@ -194,7 +194,7 @@ def test_a_full_disk_keeps_the_last_checkpoint(tmp_path):
         command = [*language_model(tmp_path / "data"), "--save_steps", "1", "--save_total_limit", "100"]
         errors = finish(start(command, disk / "run"), None)
         last = whole_checkpoints(disk / "run")[-1]
-        assert f"The last whole checkpoint is {last}; go on with" in errors
+        assert f"The last whole checkpoint is {last}. Resume with" in errors
         subprocess.run(["mount", "-o", "remount,size=50m", str(disk)], check=True)
         finish(start(command, disk / "run", 1, "--resume_from_checkpoint", "last"))
         finish(start(command, tmp_path / "whole"))

@@ -4,6 +4,7 @@
 import json
 import shutil
 import signal
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,7 @@ BEST = {"eval_strategy": "steps", "eval_steps": 2, "save_strategy": "steps", "sa
 
 
 class Crash(TrainerCallback):
-    """Raise after the checkpoint of update `step`."""
+    """Raise after the checkpoint of step `step`."""
 
     def __init__(self, step: int):
         self.step = step
@@ -60,19 +61,32 @@ def assert_same_end(whole, resumed):
     assert folders[0] == folders[1]
 
 
-@pytest.mark.parametrize(
-    ("settings", "step"),
-    [
-        ({"save_strategy": "steps", "save_steps": 2, "eval_strategy": "epoch"}, 4),  # the second epoch's end
-        ({"save_strategy": "steps", "save_steps": 3, "train_sampling_strategy": "group_by_length"}, 3),
-        ({"save_strategy": "steps", "save_steps": 1, "train_sampling_strategy": "group_by_length", "data_seed": 5}, 5),
-    ],
-    ids=["evaluated each epoch", "group_by_length", "group_by_length, with a seed"],
-)
-def test_a_resumed_run_ends_as_one_that_was_not_interrupted(make_trainer, tmp_path, settings, step):  # noqa: F811
+EACH_STEP = {"eval_strategy": "steps", "eval_steps": 1, "load_best_model_at_end": True}
+HIGHEST = {**EACH_STEP, "metric_for_best_model": "loss", "greater_is_better": True}  # the first evaluation is best
+BY_LENGTH = {"save_strategy": "steps", "train_sampling_strategy": "group_by_length"}
+TERMINATE = partial(Send, signal.SIGTERM)
+INTERRUPTIONS = {
+    "evaluated each epoch": ({"save_strategy": "steps", "save_steps": 2, "eval_strategy": "epoch"}, Crash(4)),
+    "group_by_length": ({**BY_LENGTH, "save_steps": 3}, Crash(3)),
+    "group_by_length, with a seed": ({**BY_LENGTH, "save_steps": 1, "data_seed": 5}, Crash(5)),
+    "stopped at the last step, within an epoch": (
+        {"max_steps": 5, "save_strategy": "epoch", "eval_strategy": "epoch", "load_best_model_at_end": True},
+        TERMINATE(5),
+    ),
+    "stopped at the best checkpoint": (
+        {**EACH_STEP, "save_strategy": "best", "metric_for_best_model": "loss"}, TERMINATE(2)
+    ),
+    "stopped where the best alone is saved": ({**HIGHEST, "save_strategy": "best", "max_steps": 7}, TERMINATE(4)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("settings", "interruption"), INTERRUPTIONS.values(), ids=INTERRUPTIONS)
+def test_an_interrupted_run_ends_as_one_that_was_not(make_trainer, tmp_path, settings, interruption):  # noqa: F811
     whole = train_in(tmp_path / "whole", make_trainer, **settings)
-    with pytest.raises(InterruptedError):
-        train_in(tmp_path / "run", make_trainer, Crash(step), **settings)
+    with pytest.raises((InterruptedError, SystemExit)):
+        train_in(tmp_path / "run", make_trainer, interruption, **settings)
+    last = whole_checkpoints(tmp_path / "run")[-1]
+    assert last.name == f"checkpoint-{interruption.step}"
     resumed = train_in(tmp_path / "run", make_trainer, resume=True, **settings)
     assert_same_end(whole, resumed)
 
@@ -90,40 +104,6 @@ def test_a_resumed_runs_moving_average_goes_on(make_trainer, tmp_path):  # noqa:
     assert "moving_average.safetensors" in json.loads((last / "manifest.json").read_text())["files"]
 
 
-EACH_STEP = {"eval_strategy": "steps", "eval_steps": 1, "load_best_model_at_end": True}
-
-
-@pytest.mark.parametrize(
-    ("settings", "step"),
-    [
-        ({"max_steps": 5, "save_strategy": "epoch", "eval_strategy": "epoch", "load_best_model_at_end": True}, 5),
-        ({**EACH_STEP, "save_strategy": "best", "metric_for_best_model": "loss"}, 2),
-    ],
-    ids=["at the last update, within an epoch", "at the best checkpoint"],
-)
-def test_a_stopped_run_ends_as_one_that_was_not(make_trainer, tmp_path, settings, step):  # noqa: F811
-    whole = train_in(tmp_path / "whole", make_trainer, **settings)
-    with pytest.raises(SystemExit):
-        train_in(tmp_path / "run", make_trainer, Send(signal.SIGTERM, step), **settings)
-    resumed = train_in(tmp_path / "run", make_trainer, resume=True, **settings)
-    assert_same_end(whole, resumed)
-
-
-HIGHEST = {**EACH_STEP, "metric_for_best_model": "loss", "greater_is_better": True}  # the first evaluation is best
-
-
-def test_a_stopped_run_that_saves_the_best_alone_saves_its_last_update(make_trainer, tmp_path):  # noqa: F811
-    settings = {**HIGHEST, "save_strategy": "best", "max_steps": 7}
-    whole = train_in(tmp_path / "whole", make_trainer, **settings)
-    with pytest.raises(SystemExit):
-        train_in(tmp_path / "run", make_trainer, Send(signal.SIGTERM, 4), **settings)
-    last = whole_checkpoints(tmp_path / "run")[-1]
-    assert last.name == "checkpoint-4"
-    assert is_early(last)
-    resumed = train_in(tmp_path / "run", make_trainer, resume=True, **settings)
-    assert_same_end(whole, resumed)
-
-
 def test_the_best_metric_is_kept_where_its_update_was_not_saved(make_trainer, tmp_path):  # noqa: F811
     settings = {**HIGHEST, "save_strategy": "steps", "save_steps": 2, "max_steps": 9,
                 "restore_callback_states_from_checkpoint": True}  # fmt: skip
@@ -136,7 +116,7 @@ def test_the_best_metric_is_kept_where_its_update_was_not_saved(make_trainer, tm
 
 
 class StopAt(StopCallback):
-    """A time limit that is reached at update `step`."""
+    """A time limit that is reached at step `step`."""
 
     def __init__(self, step: int):
         super().__init__()
@@ -248,9 +228,10 @@ def test_an_evaluation_sees_all_rows(make_trainer):  # noqa: F811
 def test_auto_starts_anew_where_no_checkpoint_is_whole(tmp_path):
     make_checkpoint(tmp_path, 7, manifest=False)
     (tmp_path / "runs").mkdir()  # Trainer's log for TensorBoard
-    for _ in range(2):
-        assert choose_checkpoint(arguments(tmp_path, "auto")) is None
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["damaged-checkpoint-7", "runs"]
+    assert choose_checkpoint(arguments(tmp_path, "auto")) is None
+    with pytest.raises(UserError, match="There is no whole checkpoint"):
+        choose_checkpoint(arguments(tmp_path, "last"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint-7", "runs"]
     (tmp_path / "model.safetensors").write_text("")
     with pytest.raises(UserError, match="is not empty"):
         choose_checkpoint(arguments(tmp_path, "auto"))

@@ -28,8 +28,8 @@ from hf_scratch.manifest import MANIFEST, DamagedFolderError, check_manifest, wr
 from hf_scratch.training import runs
 from hf_scratch.training.averaging import evaluate_and_select_weights, save_final_model
 from hf_scratch.training.callbacks import StopCallback
-from hf_scratch.training.checkpoints import choose_checkpoint, numbered_checkpoints, step_of, whole_checkpoints
-from hf_scratch.training.machines import on_main_process
+from hf_scratch.training.checkpoints import choose_checkpoint, step_of, whole_checkpoints
+from hf_scratch.training.main_process import on_main_process
 from hf_scratch.training.runs import open_run
 
 PARTS = ("model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json")
@@ -110,13 +110,13 @@ def test_a_named_checkpoint_is_checked(tmp_path):
         choose_checkpoint(arguments(tmp_path / "run", str(second)))
 
 
-@pytest.mark.parametrize("part", PARTS)
-def test_a_checkpoint_without_a_manifest_needs_all_its_parts(tmp_path, part):
+@pytest.mark.parametrize("manifest", [True, False])
+def test_a_checkpoint_without_the_optimizer_is_refused(tmp_path, manifest):
     folder = make_checkpoint(tmp_path / "run", 2, manifest=False)
-    (folder / "modeling_scratch_gpt.py").touch()  # code is no weights
-    assert choose_checkpoint(arguments(tmp_path / "new", str(folder))) == str(folder)
-    (folder / part).unlink()
-    with pytest.raises(UserError, match="training cannot go on from it"):
+    (folder / "optimizer.pt").unlink()
+    if manifest:
+        write_manifest(folder)
+    with pytest.raises(UserError, match=r"has no optimizer\.pt"):
         choose_checkpoint(arguments(tmp_path / "new", str(folder)))
 
 
@@ -139,7 +139,7 @@ def test_a_checkpoint_with_code_in_it_is_refused(make_trainer, capsys):  # noqa:
 
 
 def test_a_folder_is_one_runs_at_a_time(tmp_path, monkeypatch):
-    monkeypatch.setattr(runs, "SECONDS_FOR_LOCK", 0.1)
+    monkeypatch.setattr(runs, "SECONDS_TO_WAIT", 0.1)
     out = tmp_path / "run"
     with open_run(arguments(out)) as checkpoint:
         assert checkpoint is None
@@ -165,7 +165,7 @@ def test_a_failed_start_leaves_nothing_and_takes_nothing(tmp_path):
 
 
 def test_a_lock_ends_with_its_process(monkeypatch, tmp_path):
-    monkeypatch.setattr("hf_scratch.training.runs.SECONDS_FOR_LOCK", 1)
+    monkeypatch.setattr("hf_scratch.training.runs.SECONDS_TO_WAIT", 1)
     code = (
         "import sys, time\nfrom filelock import FileLock\n"
         f"lock = FileLock({str(tmp_path / '.lock')!r})\nlock.acquire()\nprint('held', flush=True)\ntime.sleep(60)"
@@ -277,7 +277,7 @@ def test_a_stopped_run_loses_nothing(make_trainer, capfd, strategy, number, stat
     assert exit_status.value.code == status
     assert {number: signal.getsignal(number) for number in before} == before
     (checkpoint,) = [path for path in whole_checkpoints(stopped.args.output_dir) if path.name.endswith(f"-{step}")]
-    assert f"Stopped after update {step}. The last whole checkpoint is {checkpoint}" in capfd.readouterr().err
+    assert f"Stopped after step {step}. The last whole checkpoint is {checkpoint}" in capfd.readouterr().err
     resumed = make_trainer(callbacks=[StopCallback()], **settings)
     resumed.train(resume_from_checkpoint=str(checkpoint))
     assert all(map(torch.equal, weights_of(whole.model), weights_of(resumed.model)))
@@ -371,18 +371,17 @@ def test_a_hyperparameter_search_saves_each_trial_in_its_folder(make_trainer, mo
         assert all("moving_average.safetensors" in os.listdir(path) for path in folders)
 
 
-def test_an_interrupted_deletion_is_completed(make_trainer, monkeypatch):  # noqa: F811
+def test_half_a_deleted_checkpoint_is_not_whole(make_trainer, monkeypatch):  # noqa: F811
     trainer = make_trainer(max_steps=2, save_strategy="steps", save_steps=1, save_total_limit=1)
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "rmtree", lambda folder, **kwargs: (_ for _ in ()).throw(InterruptedError))
         with pytest.raises(InterruptedError):
             trainer.train()
     folder = Path(trainer.args.output_dir)
-    assert [path.name for path in numbered_checkpoints(folder)] == ["checkpoint-2"]
-    assert sorted(path.name for path in folder.iterdir()) == [".checkpoint-1.deleted", "checkpoint-2"]
+    assert [path.name for path in whole_checkpoints(folder)] == ["checkpoint-2"]
     resumed = make_trainer(max_steps=3, save_strategy="steps", save_steps=1, save_total_limit=1)
     resumed.train(resume_from_checkpoint=str(folder / "checkpoint-2"))
-    assert [path.name for path in folder.iterdir()] == ["checkpoint-3"]
+    assert [path.name for path in whole_checkpoints(folder)] == ["checkpoint-3"]
 
 
 def test_the_saved_config_is_the_models_own(make_trainer):  # noqa: F811

@@ -1,5 +1,5 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Masked language modelling: the rows, and the collator that hides some of their tokens (BERT, Devlin et al. 2019)."""
+"""Masked language modelling: the rows, and the collator that masks some tokens (BERT, Devlin et al. 2019)."""
 
 import zlib
 from typing import Any
@@ -63,12 +63,12 @@ def split_texts(
 class MaskingCollator(DataCollatorForLanguageModeling):
     """Pads rows to a batch and masks some tokens, as transformers' collator does, for a model that shifts no labels.
 
-    A masked token is `<mask>` in 8 of 10 cases, a random token in 1, and unchanged in 1. It alone has a label. At
-    least one token of a row is masked, unless all are special tokens.
+    A masked token is `<mask>` in 8 of 10 cases, a random token in 1, and unchanged in 1. Only masked tokens have
+    labels. At least one token of a row is masked, unless all are special tokens.
 
-    A row's masks follow from its tokens and the epoch. So an evaluation masks the same tokens each time, whatever the
-    size of its batches, and a training those of a run that was stopped or had another number of processes. Our
-    trainers set the epoch. Under another trainer, call `set_epoch`, or each epoch masks the same tokens.
+    A row's masks follow from its tokens and the epoch: they are the same in each evaluation, at any batch size, after
+    resuming, and on any number of processes. Our trainers set the epoch. Under another trainer, call `set_epoch`, or
+    each epoch masks the same tokens.
 
     Args:
         tokenizer: has a mask token and a padding token.
@@ -80,7 +80,7 @@ class MaskingCollator(DataCollatorForLanguageModeling):
     def torch_call(self, examples: list[Any]) -> dict[str, torch.Tensor]:
         """Make a batch of `input_ids`, `attention_mask` and `labels`, each (rows, longest row)."""
         rows = [self._mask_row(torch.tensor(row["input_ids"])) for row in examples]
-        inputs, targets = [masked for masked, _ in rows], [labels for _, labels in rows]
+        inputs, targets = map(list, zip(*rows, strict=True))
         input_ids = pad_sequence(inputs, batch_first=True, padding_value=self.tokenizer.pad_token_id)
         labels = pad_sequence(targets, batch_first=True, padding_value=-100)
         mask = pad_sequence([torch.ones_like(ids) for ids in inputs], batch_first=True)

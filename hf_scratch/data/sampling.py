@@ -1,8 +1,9 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Samplers of training rows: the rows of each update, the same on any number of processes.
+"""Samplers of training rows: the rows of each step, the same on any number of processes.
 
-A sampler chooses the rows of an update, and divides them into parts: one for each process and each step of gradient
-accumulation. So an update's rows depend on the seed and the epoch, and not on the number of processes.
+A sampler chooses the rows of a step, and divides them into parts: one for each process and each gradient
+accumulation step. So a step's rows depend on the seed and the epoch, and not on the number of processes. In code, a
+step is an update, as in `max_tokens_per_update`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -15,13 +16,13 @@ from transformers.trainer_pt_utils import LengthGroupedSampler
 
 
 class UpdateBatchSampler(Sampler[list[int]]):
-    """Base of the samplers: yields the parts of each update one after the other, or those of one process.
+    """Base of the samplers: yields the parts of each step one after the other, or those of one process.
 
-    A part has every n-th row, so that the parts have as many rows each, or one more. Parts of an update with fewer
+    A part has every n-th row, so that the parts have as many rows each, or one more. Parts of a step with fewer
     rows than parts are empty (see `EmptyPartCollator`).
 
     Args:
-        parts: parts of an update: the processes times the steps of gradient accumulation.
+        parts: parts of a step: the processes times the gradient accumulation steps.
 
     Attributes:
         process_index, num_processes: the process whose parts are yielded. Default: all parts.
@@ -43,11 +44,11 @@ class UpdateBatchSampler(Sampler[list[int]]):
             self.collator.set_epoch(epoch)
 
     def update_sizes(self) -> np.ndarray:
-        """Return how many rows each update of an epoch has, in no order of the updates."""
+        """Return how many rows each step of an epoch has, in no order of the steps."""
         raise NotImplementedError
 
     def updates(self) -> Iterator[np.ndarray]:
-        """Yield the rows of each update of the epoch."""
+        """Yield the rows of each step of the epoch."""
         raise NotImplementedError
 
     def __iter__(self) -> Iterator[list[int]]:
@@ -60,16 +61,16 @@ class UpdateBatchSampler(Sampler[list[int]]):
 
 
 class RowBatchSampler(UpdateBatchSampler):
-    """Updates of a fixed number of rows. The last update of an epoch has what is left.
+    """Steps of a fixed number of rows. The last step of an epoch has what is left.
 
-    A `LengthGroupedSampler` gives rows by falling length, up to 50 updates at a time. Here their updates are shuffled,
+    A `LengthGroupedSampler` gives rows by falling length, up to 50 steps at a time. Here their steps are shuffled,
     so that a training does not end each round on short rows; the one with the longest row still comes first.
 
     Args:
         sampler: gives the order of the rows; a `SeededSampler` gets the epoch.
-        rows_per_update: rows of an update, on all processes together.
+        rows_per_update: rows of a step, on all processes together.
         parts: see `UpdateBatchSampler`.
-        drop_last: leave out what does not fill an update.
+        drop_last: leave out what does not fill a step.
     """
 
     def __init__(self, sampler: Sampler[int], rows_per_update: int, parts: int = 1, drop_last: bool = False):
@@ -83,30 +84,30 @@ class RowBatchSampler(UpdateBatchSampler):
             self.order.set_epoch(epoch)
 
     def update_sizes(self) -> np.ndarray:
-        """Return how many rows each update has, the first update's first."""
+        """Return how many rows each step has, the first step's first."""
         full, rest = divmod(len(self.order), self.rows_per_update)  # ty: ignore[invalid-argument-type]
         sizes = np.full(full, self.rows_per_update)
         return np.append(sizes, rest) if rest and not self.leave_out_rest else sizes
 
     def updates(self) -> Iterator[np.ndarray]:
-        """Yield the rows of each update of the epoch."""
+        """Yield the rows of each step of the epoch."""
         rows = np.fromiter(self.order, dtype=np.int64)
         begins = np.arange(0, len(rows), self.rows_per_update)[: len(self.update_sizes())]
         if isinstance(self.order, SeededSampler) and isinstance(self.order.sampler, LengthGroupedSampler):
             rng = np.random.default_rng([self.order.seed % 2**63, self.epoch])
-            rng.shuffle(begins[1 : len(rows) // self.rows_per_update])  # a last update with fewer rows stays the last
+            rng.shuffle(begins[1 : len(rows) // self.rows_per_update])  # a last step with fewer rows stays the last
         for begin in begins.tolist():
             yield rows[begin : begin + self.rows_per_update]
 
 
 class TokenBudgetBatchSampler(UpdateBatchSampler):
-    """Updates of rows of similar length, by a budget of tokens, in a new order each epoch.
+    """Steps of rows of similar length, by a budget of tokens, in a new order each epoch.
 
     Args:
         lengths: tokens of each row; of pairs, the longer side.
-        max_tokens: tokens of an update at most, padding included: rows times the longest row.
+        max_tokens: tokens of a step at most, padding included: rows times the longest row.
         parts: see `UpdateBatchSampler`.
-        max_tokens_per_part: tokens of a part at most. Default: an update's, shared among the parts; if the rows do not
+        max_tokens_per_part: tokens of a part at most. Default: a step's, shared among the parts; if the rows do not
             divide evenly, a part has a row more than another.
         seed: decides the order, together with the epoch.
         pad_to_multiple_of: the collator's, to which each length is rounded up. Default: rows are not padded further.
@@ -135,7 +136,7 @@ class TokenBudgetBatchSampler(UpdateBatchSampler):
         self.bounds = _fill_updates(np.sort(self.lengths), self._capacity(max_tokens_per_part))
 
     def _capacity(self, max_tokens_per_part: int | None) -> np.ndarray:
-        """Rows that an update may have, by the length of its longest row; for length 0, it is not used."""
+        """Rows that a step may have, by the length of its longest row; for length 0, it is not used."""
         lengths = np.maximum(np.arange(int(self.lengths.max()) + 1), 1)
         capacity = self.max_tokens // lengths
         if max_tokens_per_part is None:
@@ -143,14 +144,14 @@ class TokenBudgetBatchSampler(UpdateBatchSampler):
         return np.minimum(capacity, max_tokens_per_part // lengths * self.parts)
 
     def share(self, num_processes: int, max_tokens_per_part: int | None) -> int:
-        """Choose the number of parts: a step for each process, or as many as the budget of a part asks for.
+        """Choose the number of parts: one for each process, or as many as the budget of a part asks for.
 
         Args:
             num_processes: the processes.
             max_tokens_per_part: tokens of a part at most. Default: no limit.
 
         Returns:
-            The steps of gradient accumulation.
+            The gradient accumulation steps.
 
         Raises:
             ValueError: a row is longer than `max_tokens_per_part`.
@@ -165,11 +166,11 @@ class TokenBudgetBatchSampler(UpdateBatchSampler):
         return steps
 
     def update_sizes(self) -> np.ndarray:
-        """Return how many rows each update has, that of the shortest rows first."""
+        """Return how many rows each step has, that of the shortest rows first."""
         return np.diff(self.bounds)
 
     def updates(self) -> Iterator[np.ndarray]:
-        """Yield the rows of each update of the epoch."""
+        """Yield the rows of each step of the epoch."""
         rng = np.random.default_rng([self.seed % 2**63, self.epoch])
         rows = rng.permutation(len(self.lengths))
         rows = rows[np.argsort(self.lengths[rows], kind="stable")]  # rows of one length stay shuffled
@@ -192,21 +193,21 @@ def check_longest(longest: int, limit: int, option: str) -> None:
 
 
 def _fill_updates(lengths: np.ndarray, capacity: np.ndarray) -> np.ndarray:
-    """Fill one update after the other with rows of ascending length.
+    """Fill one step after the other with rows of ascending length.
 
     Args:
         lengths: the rows' lengths, ascending.
-        capacity: rows that an update may have, by the length of its longest row.
+        capacity: rows that a step may have, by the length of its longest row.
 
     Returns:
-        Where the updates begin, and at last the number of rows.
+        Where the steps begin, and at last the number of rows.
     """
-    bounds, begin = [np.zeros(1, dtype=np.int64)], 0  # `begin`: of the update that is being filled
+    bounds, begin = [np.zeros(1, dtype=np.int64)], 0  # `begin`: of the step that is being filled
     values, counts = np.unique(lengths, return_counts=True)
     ends = counts.cumsum()
     for length, start, end in zip(values.tolist(), (ends - counts).tolist(), ends.tolist(), strict=True):
         size, filled = int(capacity[length]), start - begin
-        if filled >= size:  # the update cannot take a row of this length
+        if filled >= size:  # the step cannot take a row of this length
             begin += filled
             bounds.append(np.array([begin]))
         full = np.arange(begin + size, end, size)
@@ -220,7 +221,7 @@ def _fill_updates(lengths: np.ndarray, capacity: np.ndarray) -> np.ndarray:
 class EmptyPartCollator:
     """Makes a batch of an empty part too: a row without labels, from which nothing is learnt.
 
-    All processes must take part in each update.
+    All processes must take part in each step.
 
     Args:
         collator: makes the batches of the other parts.

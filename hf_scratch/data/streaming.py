@@ -2,11 +2,13 @@
 """Training data that are read while they are used: they are not copied to the disk.
 
 A stream has no end: pass follows pass. Its shards (for most data, files) are assigned to the processes, and become
-rows of token ids on the way. A position in the stream is a few numbers, at which another process can go on.
+rows of token ids on the way. A position in the stream is a few numbers, from which another process can continue.
 """
 
+import json
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, groupby, islice
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import datasets
@@ -15,6 +17,7 @@ import pyarrow as pa
 import torch
 from datasets import Dataset, DatasetDict, load_dataset
 from datasets.distributed import split_dataset_by_node
+from transformers import TrainerCallback
 
 from ..errors import UserError
 from .cache import content_cache, find_data_folder, list_files
@@ -35,17 +38,20 @@ class Row(NamedTuple):
     number_of_pass: int
 
 
-class RowStream(torch.utils.data.IterableDataset):
-    """An endless stream of training rows.
+class RowStream(torch.utils.data.IterableDataset, TrainerCallback):
+    """An endless stream of training rows, and the positions in it that each checkpoint keeps.
 
     The shards of all passes are one sequence, of which each reader has every n-th: each process, or each worker of its
-    data loader. Where there are fewer shards than readers, each reader reads all shards and takes every n-th text. All
-    readers go on for ever, so that no process waits for another at the end of a pass.
+    data loader. Where there are fewer shards than readers, each reader reads all shards and takes every n-th text.
+    Readers never end, so no process waits for another at the end of a pass.
 
     Rows are shuffled in blocks: `buffer_size` rows of a pass are given out in random order, while the next block is
-    read. So a position is that of a block's first row, and the number of rows that were given out of the block. To go
-    on, a reader tokenises at most two blocks again. Of the shard that it was in, the texts before are read, but not
-    tokenised.
+    read. So a position is that of a block's first row, and the number of items that were given out of the block. To
+    resume, a reader tokenises at most two blocks again. Of the shard that it was in, the texts before are read, but
+    not tokenised.
+
+    Each batch brings along the position after it, whatever the data loader and its workers have read ahead. Each
+    process writes the positions of its own readers to a checkpoint.
 
     Args:
         texts: the texts, as datasets streams them.
@@ -58,7 +64,7 @@ class RowStream(torch.utils.data.IterableDataset):
         max_tokens: tokens of a batch at most, padding included. Rows of similar length of a block are batched
             together, and an item of the stream is a batch. Default: an item is a row. Needs a column "length".
         pad_to_multiple_of: see `TokenBudgetBatchSampler`.
-        positions: where the readers of this process go on, the next first. Empty at the start of the stream.
+        positions: where the readers of this process begin, the next first. Empty at the start of the stream.
 
     Raises:
         UserError: while it is read, a shard cannot be read, has a row without text, or a reader finds no rows.
@@ -77,44 +83,38 @@ class RowStream(torch.utils.data.IterableDataset):
         self.max_tokens: int | None = None
         self.pad_to_multiple_of: int | None = None
         self.positions: list[dict[str, int]] = []
+        self.used: dict[int, dict[str, int]] = {}  # by reader: the positions after the batches that were used
         self.assign_shard(0, 1, 0)
 
-    def assign_shard(self, process_index: int, num_processes: int, seed: int) -> None:
+    def assign_shard(self, process_index: int, num_processes: int, seed: int, num_workers: int = 0) -> None:
         """Choose a process's part of the stream. The seed decides the order of shards and rows, with the pass."""
         self.process_index, self.num_processes, self.seed = process_index, num_processes, seed
+        self.num_workers = num_workers
 
     def __iter__(self) -> Iterator[tuple[list[dict[str, Any]], dict[str, int]]]:
         """Yield items: a list of rows, and the position after them."""
         worker = torch.utils.data.get_worker_info()
         index, workers = (worker.id, worker.num_workers) if worker else (0, 1)
-        position = self.positions[index] if self.positions else start_position(index)
-        reader, size = self.process_index * workers + position["reader"], max(self.buffer_size, 1)
+        position = dict(self.positions[index]) if self.positions else start_position(index)
+        reader, given = self.process_index * workers + position["reader"], position["given"]
         rows = self._read_rows(position["shard"], position["text"], reader, self.num_processes * workers)
-        for _ in islice(rows, position["row"]):
-            pass  # rows of the block before
-        block, given, waiting = [], position["given"], []
-
-        def fill(block: list[Row], count: int) -> None:
-            """Add at most this many rows to a block, which ends with its pass."""
-            for _ in range(min(count, size - len(block))):
-                row = waiting.pop() if waiting else next(rows)
-                if block and block[0].number_of_pass != row.number_of_pass:
-                    waiting.append(row)
-                    return
-                block.append(row)
-
-        fill(block, size)
+        blocks = self._divide(islice(rows, position["row"], None))  # without the rows of the block before
+        block = list(next(blocks))
         while True:
-            first = block[0]
+            first, following, begun = block[0], next(blocks), []
             position |= {"shard": first.shard, "text": first.text, "row": first.row}
-            following = []
             for number, items in enumerate(self._order(block, reader)):
                 if number >= given:
                     values = [block[i].table.slice(block[i].row, 1).to_pylist()[0] for i in items]
                     yield values, position | {"given": number + 1}
-                fill(following, len(items))  # little by little, so that no update waits for a whole block
-            fill(following, size)
-            block, given = following, 0
+                begun += islice(following, len(items))  # little by little, so that no step waits for a whole block
+            block, given = [*begun, *following], 0
+
+    def _divide(self, rows: Iterator[Row]) -> Iterator[Iterator[Row]]:
+        """Yield the rows of each block. A block ends with its pass."""
+        for _, of_pass in groupby(rows, key=lambda row: row.number_of_pass):
+            for first in of_pass:
+                yield chain([first], islice(of_pass, max(self.buffer_size, 1) - 1))  # noqa: B031
 
     def _order(self, block: list[Row], reader: int) -> Iterator[Sequence[int]]:
         """Yield the rows of each item, by their indices in the block."""
@@ -180,6 +180,40 @@ class RowStream(torch.utils.data.IterableDataset):
         """Return the rows of the stream's first texts, by which two streams can be compared."""
         return Dataset(self.encode(self.first_texts()[:]))
 
+    def facts(self) -> dict[str, int]:
+        """Return what the positions depend on, beside the data."""
+        return {
+            "train_shards": self.num_shards,
+            "shuffle_buffer_size": self.buffer_size,
+            "dataloader_num_workers": self.num_workers,
+            "num_processes": self.num_processes,
+        }
+
+    def note(self, batches: list[dict[str, Any]]) -> None:
+        """Take the positions out of batches that are about to be used."""
+        for batch in batches:
+            position = batch.pop(POSITION)
+            self.used.pop(position["reader"])  # the next reader comes first
+            self.used[position["reader"]] = position
+
+    def save(self, checkpoint: Path) -> None:
+        """Write the positions of this process into a checkpoint's folder."""
+        self._file(checkpoint).write_text(json.dumps(list(self.used.values())), encoding="utf-8")
+
+    def load(self, checkpoint: Path | None) -> None:
+        """Read the positions of this process, or begin at the start of the stream."""
+        self.positions = [start_position(reader) for reader in range(max(self.num_workers, 1))]
+        if checkpoint is not None and self._file(checkpoint).is_file():
+            self.positions = json.loads(self._file(checkpoint).read_text(encoding="utf-8"))
+        self.used = {position["reader"]: position for position in self.positions}
+
+    def _file(self, checkpoint: Path) -> Path:
+        return checkpoint / f"stream_position_{self.process_index}.json"
+
+    def on_step_end(self, args, state, control, **kwargs):
+        """Set the state's epoch to the share of the steps done: Trainer counts anew in a resumed run."""
+        state.epoch = state.global_step / state.max_steps
+
 
 def start_position(reader: int) -> dict[str, int]:
     """Return the position at which a reader starts.
@@ -195,7 +229,7 @@ def start_position(reader: int) -> dict[str, int]:
 
 
 class StreamCollator:
-    """Makes a batch of items of a `RowStream`, with the position after them; `collator` makes that of their rows."""
+    """Makes a batch of items of a `RowStream`, with the position after them; `collator` batches their rows."""
 
     def __init__(self, collator: Any):
         self.collator = collator

@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 
 from ..data.masking import MaskingCollator, split_texts
 from ..data.texts import check_padding, encode_texts, end_id
-from ..training.machines import on_main_process
+from ..training.main_process import on_main_process
 from .logits import iterate_logits
 from .processes import compute_batches
 

@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 from transformers.utils import logging
 
 from ..pipelines import TranslationPipeline
-from ..training.machines import on_main_process
+from ..training.main_process import on_main_process
 from .processes import gather_results, own_batches
 
 

@@ -22,7 +22,7 @@ from ..errors import UserError, without_option
 from ..progress import disable_bars
 from ..recipes import SIZES, find_recipe, list_recipes, parse_pairs, read_recipe, recipe_to_flags
 from ..tokenization import KINDS
-from .machines import on_main_process
+from .main_process import on_main_process
 
 TASK_METADATA = {  # of the option `task` of an encoder-decoder's scripts
     "help": "What the pairs are; summaries are scored with ROUGE.",

@@ -1,5 +1,5 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""After training: average the last checkpoints, keep the weights with the lower validation loss, and save them."""
+"""Average weights over the steps of a training or over its last checkpoints, and keep those with the lowest loss."""
 
 import logging
 import math
@@ -8,44 +8,93 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
+from accelerate import PartialState
+from safetensors.torch import load_file, save_file
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, set_model_state_dict
 from torch.distributed.tensor import DTensor
-from transformers import Trainer, TrainingArguments
+from torch.optim.swa_utils import get_ema_multi_avg_fn
+from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
 
+from ..errors import UserError
 from ..folders import require_output_dir
 from ..manifest import MANIFEST, write_manifest
 from .checkpoints import is_early, step_of
 from .fsdp import has_shards, read_shards
-from .machines import on_main_process
-from .trainer_mixin import ScratchTrainerMixin
+from .main_process import on_main_process
 
 logger = logging.getLogger(__name__)
+MOVING_AVERAGE = "moving_average.safetensors"  # of a checkpoint
 
 
-def average_checkpoints(
-    folders: Sequence[str | Path], like: dict[str, torch.Tensor] | None = None
-) -> dict[str, torch.Tensor]:
+class MovingAverage(TrainerCallback):
+    """Keeps `decay` of the average after each step, and adds the rest of the new weights.
+
+    After n steps, the decay is at most (1 + n) / (10 + n), so that the initial weights are soon forgotten. The
+    average is in float32, and takes as much memory as the weights. The training itself does not change.
+
+    Args:
+        decay: above 0 and below 1. The average reaches back over about 1 / (1 - decay) steps.
+
+    Raises:
+        ValueError: `decay` is outside.
+    """
+
+    def __init__(self, decay: float):
+        if not 0 < decay < 1:
+            raise ValueError(f"`ema_decay` must be above 0 and below 1, got {decay}.")
+        self.decay = decay
+        self.weights: dict[str, torch.Tensor] = {}
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        """Begin with a copy of the weights, or with the average of the checkpoint.
+
+        Raises:
+            UserError: the weights are split among processes.
+        """
+        weights = dict(kwargs["model"].named_parameters())
+        if any(isinstance(weight, DTensor) for weight in weights.values()):
+            raise UserError(
+                f"`ema_decay` is {self.decay}, but the weights are split among processes. Set `average_checkpoints`, "
+                "or do not split them."
+            )
+        before = self.weights or weights
+        copies = {name: before[name].detach().to(weight.device, torch.float32) for name, weight in weights.items()}
+        self.weights = {name: copy.clone() for name, copy in copies.items()}
+
+    def on_step_end(self, args, state, control, **kwargs):
+        """Move the average towards the weights."""
+        decay = min(self.decay, (1 + state.global_step) / (10 + state.global_step))
+        weights = {name: weight.detach().float() for name, weight in kwargs["model"].named_parameters()}
+        averages = [self.weights[name] for name in weights]
+        get_ema_multi_avg_fn(decay)(averages, list(weights.values()), state.global_step)
+
+    def save(self, checkpoint: Path) -> None:
+        """Write the average into a checkpoint's folder, on the main process."""
+        if PartialState().is_main_process:
+            save_file(self.weights, checkpoint / MOVING_AVERAGE)
+
+    def load(self, checkpoint: Path | None) -> None:
+        """Read the average from a checkpoint's folder. A new run, and a checkpoint without one, begin their own."""
+        is_there = checkpoint is not None and (checkpoint / MOVING_AVERAGE).is_file()
+        self.weights = load_file(checkpoint / MOVING_AVERAGE) if is_there else {}
+
+
+def average_checkpoints(folders: Sequence[str | Path]) -> dict[str, torch.Tensor]:
     """Average the weights of checkpoints (Vaswani et al. 2017, section 6.1).
 
     Args:
         folders: the checkpoints, of one model. Each holds a `model.safetensors`, or the shards of FSDP2.
-        like: the weights of a model that FSDP2 shards. Each process then reads and averages its part of them alone.
-            Default: whole weights.
 
     Returns:
-        The mean of each weight, under its name and in its dtype; sharded as `like`, or whole.
+        The mean of each weight, whole, under its name and in its dtype.
 
     Raises:
         FileNotFoundError: a folder holds neither (but an adapter, or weights in several files).
-        ValueError: two folders hold weights of different names.
     """
     totals: dict[str, torch.Tensor] = {}
     for folder in folders:
-        state = read_shards(folder, like) if has_shards(folder) else load_file(Path(folder, "model.safetensors"))
-        if totals and totals.keys() != state.keys():
-            raise ValueError(f"{folder} and {folders[0]} do not hold the same weights.")
+        state = read_shards(folder) if has_shards(folder) else load_file(Path(folder, "model.safetensors"))
         for name, tensor in state.items():
             # summed in float64, so that the mean of equal checkpoints equals them bit for bit
             totals[name] = totals.get(name, 0) + tensor.double()
@@ -85,16 +134,16 @@ def save_final_model(trainer: Trainer) -> None:
     trainer.accelerator.wait_for_everyone()  # all processes load the model next
 
 
-def evaluate_and_select_weights(trainer: ScratchTrainerMixin, num_checkpoints: int) -> dict:
+def evaluate_and_select_weights(trainer: Any, num_checkpoints: int) -> dict:
     """Keep the weights with the lowest validation loss in the model: the trained ones, or an average.
 
-    The averages are that of the last checkpoints, and the trainer's `moving_average`. The loss decides, because greedy
-    BLEU on a thousand sentences is too noisy. It is computed in the weights' own dtype, on a GPU under the training's
-    autocast, whatever `bf16_full_eval` and `fp16_full_eval` say: they would round the model's weights.
+    Candidates are the average of the last checkpoints and the trainer's `moving_average`. The loss decides, because
+    greedy BLEU on a thousand sentences is too noisy. `bf16_full_eval` and `fp16_full_eval` are ignored: they would
+    round the model's weights.
 
     Args:
-        trainer: after `train()`; its model holds the last weights, or the best with `load_best_model_at_end`. It has
-            one evaluation set.
+        trainer: one of ours, after `train()`; its model holds the last weights, or the best with
+            `load_best_model_at_end`. It has one evaluation set.
         num_checkpoints: how many to average. Below 2, no checkpoints are averaged.
 
     Returns:
@@ -107,12 +156,11 @@ def evaluate_and_select_weights(trainer: ScratchTrainerMixin, num_checkpoints: i
     model = trainer.model
     state: dict[str, Any] = get_model_state_dict(model)  # under FSDP2, this process's part of each weight
     candidates: dict[str, dict[str, Any]] = {}
-    # not early ones, which an uninterrupted run lacks; but that of a time limit, which ends the run
+    # early ones, which an uninterrupted run lacks, are left out, except where a time limit has ended the run
     last, saved = trainer.state.global_step, on_main_process(trainer.checkpoints.saved)
     folders = [folder for folder in saved if not is_early(folder) or step_of(folder) == last][-num_checkpoints:]
     if num_checkpoints > 1 and len(folders) > 1:
-        average = average_checkpoints(folders, state if has_shards(folders[0]) else None)
-        candidates[f"averaged over {len(folders)} checkpoints"] = average
+        candidates[f"averaged over {len(folders)} checkpoints"] = average_checkpoints(folders)
     if (moving := trainer.moving_average) is not None:
         candidates[f"moving average (decay {moving.decay:g})"] = moving.weights
     kept, metrics = "trained", _evaluate(trainer)

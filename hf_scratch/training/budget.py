@@ -20,7 +20,7 @@ from transformers.utils import is_torch_bf16_gpu_available
 from ..errors import UserError
 from .arguments import TrainingCommand, check_validation_data
 from .callbacks import StopCallback, highest_of_processes
-from .machines import on_main_process
+from .main_process import on_main_process
 
 PLAN = ".budget.json"  # in the run's folder: the options that were chosen
 TIMED_FRACTION, MAX_TIMED_FRACTION = 0.01, 0.05  # of the time, for the first steps, and as much for the timed ones

@@ -1,5 +1,5 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Trainer callbacks: the clock, the count of tokens, and the stops before the last update."""
+"""Trainer callbacks: the clock, the count of tokens, and the stops before the last step."""
 
 import logging
 import math
@@ -22,7 +22,7 @@ from transformers import EarlyStoppingCallback, Trainer, TrainerCallback, Traine
 
 from ..flops import find_peak
 from ..models.scratch_base import ScratchPreTrainedModel
-from .runs import how_to_go_on
+from .runs import resume_hint
 
 logger = logging.getLogger(__name__)
 
@@ -57,20 +57,21 @@ def _cpu_group(world) -> dist.ProcessGroup | None:
 
 
 def ends_epoch(state: TrainerState) -> bool:
-    """Return whether Trainer does its end-of-epoch work after this update, the last of an epoch or of the training."""
+    """Return whether Trainer does its end-of-epoch work after this step, the last of an epoch or of the training."""
     return float(state.epoch).is_integer() or state.global_step >= state.max_steps
 
 
 class TokenCount(TrainerCallback):
-    """Count the input tokens seen by all processes, without padding, as `include_num_input_tokens_seen` does.
+    """Count the input tokens of all processes, without padding, and the MFU where the GPU's peak is known.
 
-    That option waits for the device in every step. This count stays there until an entry or a checkpoint needs it.
+    Trainer's `include_num_input_tokens_seen` waits for the device in every step. This count stays on the device until
+    an entry needs it.
     """
 
     def on_train_begin(self, args, state, control, **kwargs):
         """Begin at zero, or at a checkpoint's count."""
-        self.before, self.start = state.num_input_tokens_seen, time.monotonic()
-        self.flops_before = state.total_flos
+        self.before, self.flops_before = state.num_input_tokens_seen, state.total_flos
+        self.start = time.monotonic()
         is_ours = isinstance(kwargs.get("model"), ScratchPreTrainedModel)  # of others, they are a rough estimate
         self.peak = find_peak(args.device) if is_ours else None
         if self.peak is not None:
@@ -86,20 +87,17 @@ class TokenCount(TrainerCallback):
             if is_token is not None:
                 self.tokens += is_token.sum()
 
-    def on_step_end(self, args, state, control, **kwargs):
-        """Write the count into the state, if an entry or a checkpoint is due."""
-        if control.should_log or control.should_save:
-            self.on_train_end(args, state, control)
-
-    on_epoch_end = on_step_end
-
     def on_train_end(self, args, state, control, **kwargs):
         """Write the count into the state."""
         state.num_input_tokens_seen = self.before + int(reduce(self.tokens, "sum"))
 
     def on_log(self, args, state, control, logs=None, **kwargs):
-        """Add the count, the tokens per second and the MFU since the start to an entry of the training."""
+        """Add the count, the tokens per second and the MFU since the start to an entry of the training.
+
+        Each checkpoint has such an entry before it (see `CheckpointKeeper`).
+        """
         if logs is not None and "loss" in logs:
+            self.on_train_end(args, state, control)
             seconds, tokens = time.monotonic() - self.start, state.num_input_tokens_seen
             counts = {"num_input_tokens_seen": tokens, "train_tokens_per_second": (tokens - self.before) / seconds}
             if self.peak is not None:
@@ -110,11 +108,11 @@ class TokenCount(TrainerCallback):
 
 
 class StopCallback(TrainerCallback):
-    """Stop a run early, between two updates: after `minutes`, or on SIGTERM or Ctrl-C, which exits with 143 or 130.
+    """Stop a run early, between two steps: after `minutes`, or on SIGTERM or Ctrl-C, which exit with 143 or 130.
 
-    The stopping update is evaluated and saved only as in a run that goes on. `CheckpointKeeper` adds a log entry and
-    an early checkpoint after that. An evaluation that is under way is finished first. A second Ctrl-C ends the process
-    at once. Outside the main thread, where Python allows no signal handlers, signals end the process as ever.
+    The last step is evaluated and saved only if that is due. `CheckpointKeeper` adds a log entry and an early
+    checkpoint after that. An evaluation that is under way is finished first. A second Ctrl-C ends the process
+    at once. Outside the main thread, where Python allows no signal handlers, signals end the process as usual.
     A loss that is nan or infinite at a log entry ends the run with a FloatingPointError.
 
     Args:
@@ -141,11 +139,11 @@ class StopCallback(TrainerCallback):
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-        if self.received is not None and not self.has_stopped:  # it came after the last update
+        if self.received is not None and not self.has_stopped:  # it came after the last step
             signal.raise_signal(self.received)
         elif self.received is not None:
             if PartialState().is_main_process:
-                text = f"Stopped after update {trainer.state.global_step:,}. {how_to_go_on(trainer.args.output_dir)}"
+                text = f"Stopped after step {trainer.state.global_step:,}. {resume_hint(trainer.args.output_dir)}"
                 tqdm.write(text, file=sys.stderr)  # does not break the progress bar
             raise SystemExit(128 + self.received)
 
@@ -160,11 +158,11 @@ class StopCallback(TrainerCallback):
             raise KeyboardInterrupt
         if self.received is None and PartialState().is_main_process:
             name = signal.Signals(number).name
-            os.write(2, f"\n{name}: stopping after this update, with a checkpoint\n".encode())
+            os.write(2, f"\n{name}: stopping after this step, with a checkpoint\n".encode())
         self.received = self.received or number
 
     def on_step_end(self, args, state, control, **kwargs):
-        """Stop after this update, if it is due on one of the processes."""
+        """Stop after this step, if it is due on one of the processes."""
         is_late = time.monotonic() - self.start > 60 * self.minutes
         number = highest_of_processes(self.received or (1 if is_late else 0))
         if number:
@@ -194,14 +192,14 @@ def stopping_callbacks(data_args, args: TrainingArguments) -> list[TrainerCallba
             run continues its count.
 
     Raises:
-        ValueError: early stopping without evaluations, or without `load_best_model_at_end`.
+        ValueError: early stopping without `load_best_model_at_end`.
     """
     callbacks: list[TrainerCallback] = [StopCallback(data_args.max_minutes)]
     if data_args.early_stopping_patience is not None:
-        if args.eval_strategy == "no" or not args.load_best_model_at_end:
+        if not args.load_best_model_at_end:
             raise ValueError(
                 f"`early_stopping_patience` is {data_args.early_stopping_patience}, which needs "
-                "`load_best_model_at_end` and an `eval_strategy` of steps or epoch. Set them, or leave it out."
+                "`load_best_model_at_end`. Set it, or leave it out."
             )
         args.restore_callback_states_from_checkpoint = True
         callbacks.append(EarlyStoppingCallback(data_args.early_stopping_patience))

@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from transformers import TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
@@ -18,34 +18,22 @@ from ..manifest import MANIFEST, DamagedFolderError, check_manifest
 
 logger = logging.getLogger(__name__)
 
-DAMAGED = f"damaged-{PREFIX_CHECKPOINT_DIR}-"
-PARTS = {  # without one of them, Trainer would silently go on with a part of the state; FSDP and DeepSpeed use folders
-    "weights": ("model.safetensors", "pytorch_model", "adapter_model", "global_step"),
-    "optimizer.pt": ("optimizer", "global_step"),
-    "scheduler.pt": ("scheduler", "global_step"),
-    "trainer_state.json": ("trainer_state.json",),
-    "rng_state.pth": ("rng_state",),
-}
+
+def step_of(checkpoint: str | Path) -> int:
+    """Return the step after which a folder `checkpoint-N` was saved; -1 for a folder of another name."""
+    name = re.fullmatch(rf"{PREFIX_CHECKPOINT_DIR}-(\d+)", Path(checkpoint).name)
+    return int(name[1]) if name else -1
 
 
 def numbered_checkpoints(output_dir: str | Path) -> list[Path]:
     """Return the folders `checkpoint-N` of a run, whole or not, by ascending N."""
-    if not Path(output_dir).is_dir():
-        return []
-    pattern = re.compile(rf"{PREFIX_CHECKPOINT_DIR}-\d+")
-    folders = [path for path in Path(output_dir).iterdir() if path.is_dir() and pattern.fullmatch(path.name)]
+    folders = [path for path in Path(output_dir).glob("*") if step_of(path) >= 0 and path.is_dir()]
     return sorted(folders, key=step_of)
 
 
 def whole_checkpoints(output_dir: str | Path) -> list[Path]:
-    """Return the checkpoints of a run that were saved completely (they have a manifest), by ascending update."""
+    """Return the checkpoints of a run that were saved completely (they have a manifest), by ascending step."""
     return [path for path in numbered_checkpoints(output_dir) if (path / MANIFEST).is_file()]
-
-
-def step_of(checkpoint: str | Path) -> int:
-    """Return the update after which a folder `checkpoint-N` was saved; -1 for a folder of another name."""
-    digits = Path(checkpoint).name.rpartition("-")[2]
-    return int(digits) if digits.isdecimal() else -1
 
 
 def read_facts(checkpoint: str | Path) -> dict[str, Any]:
@@ -60,18 +48,16 @@ def is_early(checkpoint: Path) -> bool:
 
 
 def delete_old_checkpoints(checkpoints: list[Path], limit: int | None, best: str | None) -> None:
-    """Keep the last `limit` checkpoints of a run (None or 0: all) and the best one, and finish interrupted deletions.
+    """Keep the last `limit` checkpoints of a run (None or 0: all) and the best one.
 
-    Early checkpoints go as soon as there is a later one, so that a run that was stopped keeps what any run keeps.
+    Early checkpoints are deleted as soon as there is a later one: a stopped and resumed run keeps what any run keeps.
     """
     *earlier, last = checkpoints
-    for folder in last.parent.glob(f".{PREFIX_CHECKPOINT_DIR}-*.deleted"):
-        shutil.rmtree(folder)
     kept = [*(folder for folder in earlier if not is_early(folder)), last][-(limit or 0) :]
     for folder in earlier:
         if folder not in kept and folder.name != Path(best or "").name:
-            # renamed first, so that half a checkpoint never looks like a checkpoint
-            shutil.rmtree(folder.rename(folder.with_name(f".{folder.name}.deleted")))
+            (folder / MANIFEST).unlink()  # first, so that half a checkpoint never looks whole
+            shutil.rmtree(folder)
 
 
 def check_output_dir(output_dir: str, *ignored: str) -> None:
@@ -87,9 +73,6 @@ def check_output_dir(output_dir: str, *ignored: str) -> None:
 def choose_checkpoint(args: TrainingArguments) -> str | None:
     """Choose the checkpoint to resume from, before anything else is read.
 
-    Checkpoints after the last whole one, which are incomplete or damaged, are renamed `damaged-...` and named in a
-    warning.
-
     Args:
         args: its `resume_from_checkpoint` is one of these:
             None: a new run. `output_dir` must be new or empty.
@@ -101,78 +84,78 @@ def choose_checkpoint(args: TrainingArguments) -> str | None:
         The checkpoint's folder, or None for a new run.
 
     Raises:
-        UserError: `output_dir` holds another run; there is nothing to resume from; or a part of the checkpoint is
-            missing or is not what was saved.
+        UserError: `output_dir` holds another run, or see `find_last_checkpoint` and `check_checkpoint`.
     """
-    output_dir, given = require_output_dir(args), str(args.resume_from_checkpoint or "false")
-    wanted = given.lower()
-    if wanted in ("last", "true"):
-        return find_checkpoint(output_dir, True)
-    if wanted == "auto" and (last := _last_whole_checkpoint(output_dir)) is not None:
-        return _check_parts(last)
-    if wanted in ("false", "auto"):
-        # "runs" is the folder of Trainer's log for TensorBoard
-        check_output_dir(output_dir, *((DAMAGED, "runs") if wanted == "auto" else ()))
+    output_dir, wanted = require_output_dir(args), args.resume_from_checkpoint
+    if wanted is None:
+        check_output_dir(output_dir)
         return None
-    checkpoint = find_checkpoint(output_dir, Path(given).expanduser())
+    if wanted.lower() == "auto" and not whole_checkpoints(output_dir):
+        # incomplete checkpoints do not count, and Trainer's log for TensorBoard does not matter
+        check_output_dir(output_dir, f"{PREFIX_CHECKPOINT_DIR}-", f"damaged-{PREFIX_CHECKPOINT_DIR}-", "runs")
+        return None
+    if wanted.lower() in ("last", "true", "auto"):
+        return find_last_checkpoint(output_dir)
+    checkpoint = check_checkpoint(wanted)
     later = [folder.name for folder in numbered_checkpoints(output_dir) if step_of(folder) > step_of(checkpoint)]
     if Path(checkpoint).parent.resolve() != Path(output_dir).resolve():
         check_output_dir(output_dir)
     elif later:
         raise UserError(
-            f"`resume_from_checkpoint` is {given}, and {output_dir} has later checkpoints ({', '.join(later)}). "
+            f"`resume_from_checkpoint` is {wanted}, and {output_dir} has later checkpoints ({', '.join(later)}). "
             "They would mix with the resumed run's. Remove them, or choose a new `output_dir`."
         )
     return checkpoint
 
 
-def find_checkpoint(output_dir: str, wanted: Path | Literal[True]) -> str:
-    """Find a checkpoint, and check that it is whole.
+def find_last_checkpoint(output_dir: str) -> str:
+    """Return the last whole checkpoint of a run.
 
-    Args:
-        output_dir: the run's folder.
-        wanted: the checkpoint's folder, which may be a stock Trainer's; or True for the last whole one.
+    Later ones, which are incomplete or damaged, are renamed `damaged-...` and named in a warning.
 
     Raises:
-        UserError: there is none, or a part of it is missing or is not what was saved.
+        UserError: there is none, or it was saved without the optimizer.
     """
-    if wanted is not True:
-        if not wanted.is_dir():
-            raise UserError(f"`resume_from_checkpoint` is {str(wanted)!r}, but there is no such folder.")
+    problems: dict[Path, str] = {}
+    for checkpoint in reversed(numbered_checkpoints(output_dir)):
         try:
-            check_manifest(wanted)
+            if check_manifest(checkpoint) is not None:
+                break
+            problems[checkpoint] = f"{checkpoint} is incomplete: it has no {MANIFEST}, which is written last"
         except DamagedFolderError as error:
-            raise UserError(f"{error}. Resume from another checkpoint.") from error
-        return _check_parts(wanted)
-    # renames nothing where no checkpoint has a manifest: a stock Trainer's have none
-    last = _last_whole_checkpoint(output_dir) if whole_checkpoints(output_dir) else None
-    if last is None:
+            problems[checkpoint] = str(error)
+    else:
         raise UserError(
             f"There is no whole checkpoint in `output_dir` ({output_dir}) to resume from. Empty it, and start again "
             "without `--resume_from_checkpoint`; or name a checkpoint elsewhere."
         )
-    return _check_parts(last)
-
-
-def _last_whole_checkpoint(output_dir: str) -> Path | None:
-    """Return the last whole checkpoint, and rename those after it."""
-    for checkpoint in reversed(numbered_checkpoints(output_dir)):
-        try:
-            if check_manifest(checkpoint) is not None:
-                return checkpoint
-            problem = f"{checkpoint} is incomplete: it has no {MANIFEST}, which is written last"
-        except DamagedFolderError as error:
-            problem = str(error)
-        moved = checkpoint.with_name(f"damaged-{checkpoint.name}")
+    for folder, problem in problems.items():
+        moved = folder.with_name(f"damaged-{folder.name}")
         shutil.rmtree(moved, ignore_errors=True)
-        checkpoint.rename(moved)
+        folder.rename(moved)
         logger.warning(f"{problem}. It is now {moved}; the checkpoint before it is used.")
-    return None
+    return _check_optimizer(checkpoint)
 
 
-def _check_parts(checkpoint: Path) -> str:
-    names = [path.name for path in checkpoint.iterdir()]
-    for part, prefixes in PARTS.items():
-        if not any(name.startswith(prefixes) for name in names):
-            raise UserError(f"{checkpoint} has no {part}: training cannot go on from it. Was it `save_only_model`?")
+def check_checkpoint(checkpoint: str | Path) -> str:
+    """Return a checkpoint's folder, which may be a stock Trainer's, after a check that it is whole.
+
+    Raises:
+        UserError: there is no such folder, a file is not what was saved, or it was saved without the optimizer.
+    """
+    folder = Path(checkpoint).expanduser()
+    if not folder.is_dir():
+        raise UserError(f"`resume_from_checkpoint` is {str(checkpoint)!r}, but there is no such folder.")
+    try:
+        check_manifest(folder)
+    except DamagedFolderError as error:
+        raise UserError(f"{error}. Resume from another checkpoint.") from error
+    return _check_optimizer(folder)
+
+
+def _check_optimizer(checkpoint: Path) -> str:
+    """Refuse a checkpoint without the optimizer's state, in place of which Trainer would silently begin a new one."""
+    # a file, or a folder of FSDP's; DeepSpeed's is named after the step
+    if not any(path.name.startswith(("optimizer", "global_step")) for path in checkpoint.iterdir()):
+        raise UserError(f"{checkpoint} has no optimizer.pt, so it cannot be resumed. Was it `save_only_model`?")
     return str(checkpoint)

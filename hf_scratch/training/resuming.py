@@ -1,5 +1,5 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""What makes a run resumable: checkpoints with a manifest, and a comparison of the run that goes on with the first."""
+"""Makes resumed runs reproduce uninterrupted ones: checkpoints with a manifest, and a comparison of both runs."""
 
 import hashlib
 import json
@@ -14,30 +14,37 @@ import datasets
 import pyarrow as pa
 from accelerate import PartialState
 from accelerate.utils import gather_object
-from transformers import EarlyStoppingCallback, Trainer, TrainerCallback
+from transformers import EarlyStoppingCallback, PreTrainedConfig, Trainer, TrainerCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, IntervalStrategy
-from transformers.training_args import OptimizerNames
 
 from ..data.columns import ROWS_AT_ONCE
 from ..data.pairs import PairsWithBPEDropout
+from ..data.streaming import RowStream
 from ..errors import UserError
 from ..folders import require_output_dir
 from ..manifest import write_manifest
 from ..progress import show_progress
 from .callbacks import StopCallback, ends_epoch
-from .checkpoints import delete_old_checkpoints, find_checkpoint, read_facts, step_of, whole_checkpoints
-from .machines import on_main_process
+from .checkpoints import (
+    check_checkpoint,
+    delete_old_checkpoints,
+    find_last_checkpoint,
+    read_facts,
+    step_of,
+    whole_checkpoints,
+)
+from .main_process import on_main_process
 from .runs import describe_command
 
 logger = logging.getLogger(__name__)
 
-# arguments that may change on resume, are compared as `rows_per_update`, or that Trainer compares by itself
+# Arguments that may change on resume, are compared as `rows_per_update`, or that Trainer compares by itself
 UNCOMPARED_ARGUMENTS = {
     "output_dir", "run_name", "logging_dir", "resume_from_checkpoint", "ignore_data_skip", "save_total_limit",
     "per_device_train_batch_size", "gradient_accumulation_steps", "disable_tqdm", "logging_steps", "eval_steps",
     "save_steps", "logging_nan_inf_filter", "include_num_input_tokens_seen", "ddp_broadcast_buffers",
 }  # fmt: skip
-# what saving adds, what Trainer takes from the tokenizer, and what does not change what the model computes
+# Fields of the config that saving adds, that Trainer takes from the tokenizer, or that do not change the outputs
 UNCOMPARED_FIELDS = {
     "_name_or_path", "architectures", "auto_map", "bos_token_id", "dtype", "eos_token_id", "pad_token_id",
     "skip_logits", "transformers_version", "use_cache",
@@ -45,15 +52,15 @@ UNCOMPARED_FIELDS = {
 
 
 class CheckpointKeeper(TrainerCallback):
-    """Makes a resumed run of any Trainer end as an uninterrupted one.
+    """Makes a resumed run of any Trainer reproduce an uninterrupted one.
 
     - A checkpoint has a manifest, written last. Older checkpoints are deleted only after that.
     - Where both are due at the end of an epoch, the evaluation comes before the checkpoint. Trainer saves after the
-      update, and evaluates after the epoch: a resumed run would skip the evaluation, which draws random numbers.
-    - A checkpoint's log has an entry of the updates before it, and its manifest the commands of the run: a resumed run
+      step, and evaluates after the epoch: a resumed run would skip the evaluation, which draws random numbers.
+    - A checkpoint's log has an entry of the steps before it, and its manifest the commands of the run: a resumed run
       reports time, curve and commands of the whole run.
-    - A run that a `StopCallback` ends does what is due after its last update, and saves it. Such an early checkpoint
-      goes as soon as there is a later one.
+    - A run that a `StopCallback` ends does what is due after its last step, and saves it. Such an early checkpoint
+      is deleted as soon as there is a later one.
 
     Args:
         trainer: the keeper becomes one of its callbacks. Its `train` must be called inside `begin`.
@@ -66,8 +73,8 @@ class CheckpointKeeper(TrainerCallback):
         self.checkpoint: str | None = None  # that the run is resumed from
         self.facts: dict[str, Any] = {}  # what must not change in a run; manifests keep it
         self.commands: list[str] = []  # of the run and, where they differ, of those that resumed it
-        self.has_begun, self.is_put_off, self.saves_early = False, False, False
-        self.first_step, self.saved_step = 0, -1
+        self.first_step: int | None = None  # None until the training has begun
+        self.is_put_off, self.saves_early, self.saved_step = False, False, -1
         # after Trainer's own, which says what is due, and before those that read a checkpoint that was saved
         trainer.callback_handler.callbacks.insert(1, self)
 
@@ -86,11 +93,11 @@ class CheckpointKeeper(TrainerCallback):
                 has other training data.
         """
         args = self.trainer.args
-        self.has_begun, self.checkpoint = False, None
+        self.first_step, self.checkpoint = None, None
         self.folder = require_output_dir(args)  # of checkpoints; a hyperparameter search has one for each trial
         self.run_id: str | None = uuid.uuid4().hex
+        self.commands = [describe_command(args)]
         self.facts = getattr(self.trainer, "batch_facts", lambda: row_facts(self.trainer))()
-        self.facts |= {"optim": OptimizerNames(args.optim).value}
         if args.metric_for_best_model is not None:  # the best checkpoint is chosen by its figure on these data
             self.facts |= {"eval_data_sha256": hash_rows(self.trainer.eval_dataset)}
         if PartialState().num_processes > 1:
@@ -101,10 +108,10 @@ class CheckpointKeeper(TrainerCallback):
                     f"Process {different[0]} has other training data than process 0, or other options. Give all "
                     "machines the same files and the same command."
                 )
-        self.commands = [describe_command(args)]
         if wanted:
-            folder = wanted if wanted is True else Path(wanted)
-            self.checkpoint = on_main_process(lambda: find_checkpoint(self.folder, folder))
+            self.checkpoint = on_main_process(
+                lambda: find_last_checkpoint(self.folder) if wanted is True else check_checkpoint(wanted)
+            )
             self.check_same_run(self.checkpoint)
             saved = read_facts(self.checkpoint)
             self.run_id = saved.get("run_id")
@@ -114,10 +121,13 @@ class CheckpointKeeper(TrainerCallback):
         self.limit, args.save_total_limit = args.save_total_limit, None
         with ExitStack() as stack:
             stack.callback(setattr, args, "save_total_limit", self.limit)
-            for callback in self.trainer.callback_handler.callbacks:
-                if isinstance(callback, StopCallback):
-                    stack.enter_context(callback.catch_signals(self.trainer))
+            for callback in self.callbacks(StopCallback):
+                stack.enter_context(callback.catch_signals(self.trainer))
             yield self.checkpoint
+
+    def callbacks(self, kind: type) -> list[Any]:
+        """Return the trainer's callbacks of a class."""
+        return [callback for callback in self.trainer.callback_handler.callbacks if isinstance(callback, kind)]
 
     def saved(self) -> list[Path]:
         """Return the whole checkpoints of this run, by ascending step, without those of other runs beside them."""
@@ -126,15 +136,14 @@ class CheckpointKeeper(TrainerCallback):
         return [folder for folder in folders if read_facts(folder).get("run_id") == self.run_id]
 
     def is_over(self) -> bool:
-        """Return whether a resumed run has made its last update already."""
-        state = self.trainer.state
-        stoppers = [c for c in self.trainer.callback_handler.callbacks if isinstance(c, EarlyStoppingCallback)]
+        """Return whether a resumed run has made its last step already."""
+        state, stoppers = self.trainer.state, self.callbacks(EarlyStoppingCallback)
         has_stopped = any(c.early_stopping_patience_counter >= c.early_stopping_patience for c in stoppers)
         return state.global_step >= state.max_steps or (self.checkpoint is not None and has_stopped)
 
     def on_train_begin(self, args, state, control, **kwargs):
         """Find the best checkpoint, since the run's folder may have moved."""
-        self.has_begun, self.first_step, self.saved_step = True, state.global_step, -1
+        self.first_step, self.saved_step = state.global_step, -1
         best = self._folder(state.best_global_step)
         if best.is_dir():
             state.best_model_checkpoint = str(best)
@@ -146,9 +155,9 @@ class CheckpointKeeper(TrainerCallback):
         control.should_save &= not self.is_put_off
 
     def on_epoch_end(self, args, state, control, **kwargs):
-        """Save what was put off, and the last update of a run that is stopped."""
+        """Save what was put off, and the last step of a run that is stopped."""
         control.should_save |= self.is_put_off
-        stops = any(isinstance(c, StopCallback) and c.has_stopped for c in self.trainer.callback_handler.callbacks)
+        stops = any(callback.has_stopped for callback in self.callbacks(StopCallback))
         if state.global_step == self.first_step or (stops and not ends_epoch(state)):  # nothing is due
             control.should_log = control.should_evaluate = control.should_save = False
         self.saves_early = stops and not control.should_save and self.saved_step != state.global_step
@@ -172,7 +181,7 @@ class CheckpointKeeper(TrainerCallback):
         return Path(self.folder, f"{PREFIX_CHECKPOINT_DIR}-{step}")
 
     def _arguments(self) -> dict[str, Any]:
-        """The training arguments, and the trainer's own, as JSON gives them back."""
+        """Return the training arguments, and the trainer's own, in the types that JSON has."""
         own = getattr(self.trainer, "own_arguments", dict)()
         arguments = {"num_processes": self.trainer.args.world_size, **self.trainer.args.to_dict(), **own}
         arguments = {name: value for name, value in arguments.items() if name not in UNCOMPARED_ARGUMENTS}
@@ -187,51 +196,47 @@ class CheckpointKeeper(TrainerCallback):
         scripts/README.md.
 
         Raises:
-            UserError: the model's config, the training data, the batches, or the optimiser differ. With
+            UserError: the model's config, the training data or the batches differ. With
                 `ignore_data_skip`, only the config is compared.
         """
         model: Any = self.trainer.model
-        config, path = model.config, Path(checkpoint, "config.json")
+        saved, path = read_facts(checkpoint), Path(checkpoint, "config.json")
         if path.is_file():  # an adapter's checkpoint has none
             fields = json.loads(path.read_text(encoding="utf-8"))
-            if fields.get("model_type") == config.model_type:
-                fields = json.loads(type(config).from_dict(fields).to_json_string(use_diff=False))
-            now = json.loads(config.to_json_string(use_diff=False))
-            names = (fields | now).keys() - UNCOMPARED_FIELDS
-            before, now = ({name: each.get(name) for name in names} for each in (fields, now))
-            if before != now:
-                _refuse(checkpoint, "fields of the config", before, now)
-        saved = read_facts(checkpoint)
-        facts = {} if self.trainer.args.ignore_data_skip else self.facts
-        if facts != (before := {name: saved.get(name, now) for name, now in facts.items()}):
-            _refuse(checkpoint, "data, batches or optimiser", before, facts)
-        arguments = self._arguments()
-        before = {name: saved.get("arguments", {}).get(name, now) for name, now in arguments.items()}
-        if before != arguments:
-            changes = _describe_changes(before, arguments)
+            if fields.get("model_type") == model.config.model_type:
+                fields = _config_fields(type(model.config).from_dict(fields))
+            _refuse_changes(checkpoint, "fields of the config", fields, _config_fields(model.config))
+        if not self.trainer.args.ignore_data_skip:
+            _refuse_changes(checkpoint, "data or batches", saved, self.facts)
+        if changes := _describe_changes(saved.get("arguments", {}), self._arguments()):
             logger.warning(f"{checkpoint} was saved with other arguments: {changes}. The run may end otherwise.")
 
 
 def row_facts(trainer: Trainer) -> dict[str, int | str | None]:
-    """Return what determines the rows of an update.
+    """Return what determines the rows of a step.
 
     Returns:
-        `rows_per_update`: rows of all processes together.
+        Of a stream also see `RowStream.facts`.
+        `rows_per_update`: rows of a step, of all processes together.
         `train_rows`: rows of the training set; None if unknown.
         `train_data_sha256`: see `hash_rows`.
     """
     args, dataset = trainer.args, trainer.train_dataset
     rows = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
     num_rows = len(dataset) if isinstance(dataset, Sized) else None
-    return {"rows_per_update": rows, "train_rows": num_rows, "train_data_sha256": hash_rows(dataset)}
+    facts = {"rows_per_update": rows, "train_rows": num_rows, "train_data_sha256": hash_rows(dataset)}
+    return facts | (dataset.facts() if isinstance(dataset, RowStream) else {})
 
 
 def hash_rows(dataset) -> str | None:
     """Hash all rows of a dataset: other data or another preparation gives another hash.
 
     Returns:
-        A SHA-256 in hex, or None for anything but a `datasets.Dataset`, maybe with BPE-dropout.
+        A SHA-256 in hex, of a stream that of the first rows, or None for anything but a `datasets.Dataset`, maybe
+        with BPE-dropout, or a stream.
     """
+    if isinstance(dataset, RowStream):
+        dataset = dataset.first_rows()
     dataset = dataset.encoded if isinstance(dataset, PairsWithBPEDropout) else dataset
     if not isinstance(dataset, datasets.Dataset):
         return None
@@ -247,12 +252,20 @@ def hash_rows(dataset) -> str | None:
     return digest.hexdigest()
 
 
+def _config_fields(config: PreTrainedConfig) -> dict[str, Any]:
+    fields = json.loads(config.to_json_string(use_diff=False))
+    return {name: value for name, value in fields.items() if name not in UNCOMPARED_FIELDS}
+
+
 def _describe_changes(before: dict[str, Any], now: dict[str, Any]) -> str:
-    return ", ".join(f"`{name}` {before[name]} (now {now[name]})" for name in now if before[name] != now[name])
+    """Name what has changed. What a checkpoint does not say, for example an earlier version's, is not compared."""
+    changed = [name for name in now if before.get(name, now[name]) != now[name]]
+    return ", ".join(f"`{name}` {before[name]} (now {now[name]})" for name in changed)
 
 
-def _refuse(checkpoint: str | Path, what: str, before: dict[str, Any], now: dict[str, Any]) -> None:
-    raise UserError(
-        f"{checkpoint} was saved with other {what}: {_describe_changes(before, now)}. Resume with the data and "
-        "options that the run was begun with; or start a new run from the checkpoint, by `--model_name_or_path`."
-    )
+def _refuse_changes(checkpoint: str | Path, what: str, before: dict[str, Any], now: dict[str, Any]) -> None:
+    if changes := _describe_changes(before, now):
+        raise UserError(
+            f"{checkpoint} was saved with other {what}: {changes}. Resume with the data and options that the run was "
+            "begun with; or start a new run from the checkpoint, by `--model_name_or_path`."
+        )

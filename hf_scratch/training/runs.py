@@ -5,10 +5,13 @@ import os
 import shlex
 import signal
 import sys
+import time
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 
 from accelerate import PartialState
+from accelerate.utils import gather_object
 from filelock import FileLock, Timeout
 from tqdm.auto import tqdm
 from transformers import TrainingArguments
@@ -16,19 +19,19 @@ from transformers import TrainingArguments
 from ..errors import UserError, command_words, without_option
 from ..folders import hide_folders, require_output_dir
 from .checkpoints import choose_checkpoint, whole_checkpoints
-from .machines import check_shared_folder, on_main_process
+from .main_process import on_main_process
 
 LOCK = ".lock"
-SECONDS_FOR_LOCK = 20.0  # that what is left of a killed run may still hold it: its children, a network file system
+# for a killed run's children to release its lock, and for a network file system to show it to another machine
+SECONDS_TO_WAIT = 20.0
 
 
 @contextmanager
 def open_run(args: TrainingArguments) -> Generator[str | None]:
     """Lock `args.output_dir` for this run, and give all processes the checkpoint to resume from.
 
-    The first process holds a file lock in the folder; the system releases it however the process ends. A folder that
-    the run created is removed again if nothing was written into it. If an error ends the run, the command that resumes
-    it is printed.
+    The first process holds a file lock in the folder; the system releases it however the process ends. If an error
+    ends the run, the command that resumes it is printed.
 
     Yields:
         The checkpoint's folder, or None for a new run.
@@ -38,48 +41,58 @@ def open_run(args: TrainingArguments) -> Generator[str | None]:
             fit what is in it (see `choose_checkpoint`).
         SystemExit: 130 after Ctrl-C.
     """
-    output_dir = require_output_dir(args)
+    folder = Path(require_output_dir(args))
     with ExitStack() as stack:
-        on_main_process(lambda: _lock(output_dir, stack))
-        check_shared_folder(output_dir)
+        on_main_process(lambda: _lock(folder, stack))
+        _check_shared(folder)
         checkpoint = on_main_process(lambda: choose_checkpoint(args))
         # Trainer adds each result to this file, which a killed run may have left half written
-        on_main_process(lambda: _remove(os.path.join(output_dir, "all_results.json")))
+        on_main_process(lambda: (folder / "all_results.json").unlink(missing_ok=True))
         try:
             yield checkpoint
         except (UserError, FloatingPointError):
             raise
         except (Exception, KeyboardInterrupt) as error:
             if PartialState().is_main_process:
-                tqdm.write(how_to_go_on(output_dir), file=sys.stderr)  # does not break the progress bar
+                tqdm.write(resume_hint(folder), file=sys.stderr)  # does not break the progress bar
             if isinstance(error, KeyboardInterrupt):
                 raise SystemExit(128 + signal.SIGINT) from None
             raise
 
 
-def _lock(output_dir: str, stack: ExitStack) -> None:
-    """Hold the folder until the stack is closed."""
-    if not os.path.isdir(output_dir):
-        stack.callback(_remove, output_dir)
-    os.makedirs(output_dir, exist_ok=True)
-    lock = FileLock(os.path.join(output_dir, LOCK))
+def _lock(folder: Path, stack: ExitStack) -> None:
+    """Make the folder, and hold its lock until the stack is closed. A new folder is removed if it stays empty."""
+    if not folder.is_dir():
+        stack.callback(_remove_empty, folder)
+    folder.mkdir(parents=True, exist_ok=True)
     try:
-        lock.acquire(timeout=SECONDS_FOR_LOCK, poll_interval=0.2)
+        stack.enter_context(FileLock(folder / LOCK, timeout=SECONDS_TO_WAIT))
     except Timeout:
         raise UserError(
-            f"`output_dir` ({output_dir}) is in use by another run. Wait for its end, or choose another folder."
+            f"`output_dir` ({folder}) is in use by another run. Wait for its end, or choose another folder."
         ) from None
-    stack.callback(lock.release)
-    stack.callback(_remove, lock.lock_file)  # while it is still held
+    stack.callback((folder / LOCK).unlink, missing_ok=True)  # while it is still held
 
 
-def _remove(path: str) -> None:
-    """Remove a file or an empty folder, if it is there."""
+def _remove_empty(folder: Path) -> None:
     with suppress(OSError):
-        (os.rmdir if os.path.isdir(path) else os.remove)(path)
+        folder.rmdir()
 
 
-def how_to_go_on(output_dir: str) -> str:
+def _check_shared(folder: Path) -> None:
+    """Raise UserError if a process does not see the main process's folder: each writes its part of a checkpoint."""
+    end = time.monotonic() + SECONDS_TO_WAIT
+    while not (folder / LOCK).is_file() and time.monotonic() < end:
+        time.sleep(0.2)
+    is_seen = gather_object([(folder / LOCK).is_file()])
+    if not all(is_seen):
+        raise UserError(
+            f"Process {is_seen.index(False)} does not see `output_dir` ({folder}) of the main process. Give all "
+            "machines one shared folder."
+        )
+
+
+def resume_hint(output_dir: str | Path) -> str:
     """Return a sentence that names the last whole checkpoint of `output_dir`, and the command that resumes from it."""
     checkpoints = whole_checkpoints(output_dir)
     if not checkpoints:
@@ -88,7 +101,7 @@ def how_to_go_on(output_dir: str) -> str:
     command = shlex.join([*words, "--resume_from_checkpoint", "last"])
     if PartialState().num_processes > 1:
         command += " (with the same launcher)"
-    return f"The last whole checkpoint is {checkpoints[-1]}; go on with:\n{command}"
+    return f"The last whole checkpoint is {checkpoints[-1]}. Resume with:\n{command}"
 
 
 def describe_command(args: TrainingArguments) -> str:

@@ -2,7 +2,6 @@
 """What both of our trainers add to transformers' trainers."""
 
 import copy
-import inspect
 import os
 from collections.abc import Sequence
 from functools import partial
@@ -19,12 +18,7 @@ from transformers.trainer_pt_utils import LengthGroupedSampler
 from transformers.trainer_utils import seed_worker
 
 from ..data.columns import read_numbers
-from ..data.sampling import (
-    EmptyPartCollator,
-    RowBatchSampler,
-    SeededSampler,
-    UpdateBatchSampler,
-)
+from ..data.sampling import EmptyPartCollator, RowBatchSampler, SeededSampler, UpdateBatchSampler
 from ..data.streaming import RowStream, StreamCollator
 from ..errors import USERS_ERRORS, UserError, describe
 from ..flops import count_flops
@@ -33,11 +27,10 @@ from ..models.modeling_scratch_gpt import ScratchGPTForCausalLM
 from ..models.modeling_scratch_transformer import ScratchTransformerForConditionalGeneration
 from ..models.scratch_base import ScratchPreTrainedModel
 from ..models.scratch_loss import Teacher
+from .averaging import MovingAverage
 from .callbacks import TokenCount, TrainingTime
-from .fsdp import fsdp_plugin, gather_weights, prepare_fsdp, start_sharding
-from .moving_average import MovingAverage
-from .resuming import CheckpointKeeper, row_facts
-from .stream_position import StreamPosition
+from .fsdp import fsdp_plugin, prepare_fsdp, shard_shared_weights
+from .resuming import CheckpointKeeper
 
 SETUP_ERRORS = (*USERS_ERRORS, TypeError, ArithmeticError)  # of options that only the start of a training reads
 
@@ -50,21 +43,30 @@ def data_seed(args: TrainingArguments) -> int:
 class ScratchTrainerMixin(Trainer):
     """What both of our trainers add to transformers' trainers.
 
-    - A training step computes no logits (`skip_logits`), smooths labels in the model, and adds R-Drop if
+    What it overrides, and why:
+
+    - `train`: a run that is killed or stopped and resumed reproduces an uninterrupted one (see `CheckpointKeeper`).
+      Exceptions: `dataloader_persistent_workers`, `dispatch_batches` on several processes, and an `IterableDataset`
+      of other classes than `RowStream` after its first pass.
+    - `compute_loss`: a step computes no logits (`skip_logits`), smooths labels in the model, and adds R-Drop if
       `r_drop_alpha` is above 0. With `teacher_models`, part of the loss is the cross-entropy with their predictions.
       All three need a model of ours and its loss: others would ignore them, so they are refused.
-    - An update sees the same rows on any number of processes, also at the end of an epoch, where stock trainers fill
-      up the processes' last batches with other rows. `train_sampling_strategy="batch_rebalance"`, `dispatch_batches`,
-      `split_batches` and iterable datasets other than a `RowStream` are stock.
-    - A run that is killed or stopped and resumed ends as one that was not (see `CheckpointKeeper`). That does not hold
-      with `dataloader_persistent_workers`, with `dispatch_batches` on several processes, nor for an `IterableDataset`
-      after its first pass.
-    - With `ema_decay`, `moving_average` follows the weights, and `evaluate_and_select_weights` may choose it.
-    - An evaluation reports the cross-entropy without label smoothing, over all rows in their order. It computes no
-      logits either, unless they are what it predicts. On several processes its loss is that of one.
-    - The saved config and generation config are the model's own. Stock trainers write `use_cache: false` into the
-      config, and Seq2SeqTrainer's evaluation fills in every default of the generation config.
-    - Under FSDP2, a checkpoint of shards has the config and the tokenizer too, and `save_model` writes a whole model.
+    - `floating_point_ops`: includes the head, attention, and a pair's target.
+    - `get_train_dataloader`: a step sees the same rows on any number of processes, also at the end of an epoch, where
+      stock trainers fill up the processes' last batches with other rows. With
+      `train_sampling_strategy="batch_rebalance"`, `dispatch_batches`, `split_batches` or an iterable dataset other
+      than a `RowStream`, batches are stock.
+    - `get_batch_samples`: counts tokens, keeps the position in a stream, and gives no batch to a resumed run that is
+      over.
+    - `get_eval_dataloader`, `evaluation_loop` and `prediction_step`: an evaluation reports the cross-entropy without
+      label smoothing, over all rows, and computes no logits unless they are what it predicts. On several processes its
+      loss is that of one. On a CPU it is computed in the weights' own dtype. The generation config stays as it is:
+      Seq2SeqTrainer fills in every default.
+    - `create_optimizer`, `save_model`: under FSDP2, weights that several modules share are sharded together, and
+      `save_model` writes a whole model. A checkpoint of shards has the config and the tokenizer too.
+
+    With `ema_decay`, `moving_average` follows the weights, and `evaluate_and_select_weights` may choose it. The saved
+    config keeps the model's `use_cache`, which stock trainers set to false.
     """
 
     model: Any
@@ -87,8 +89,6 @@ class ScratchTrainerMixin(Trainer):
         state: Any = self.accelerator.state
         state.dynamo_plugin.use_regional_compilation = True
         prepare_fsdp(self.accelerator)
-        self.has_own_forward = "forward" in vars(self.model)  # a user's
-        self.flops_of_a_row: dict[tuple[int, ...], int] = {}  # by the lengths
         self.r_drop_alpha = r_drop_alpha
         self.distillation_alpha = distillation_alpha if teacher_models else 0.0
         self.teacher_models = [teacher.to(self.args.device).eval().requires_grad_(False) for teacher in teacher_models]
@@ -103,9 +103,11 @@ class ScratchTrainerMixin(Trainer):
             why = "`compute_loss_func` ignores it" if own else f"{type(self.model).__name__} is no model of hf_scratch"
             raise ValueError(f"`{given[0]}` is set, but {why}: leave it out.")
         self.moving_average = None if ema_decay is None else MovingAverage(ema_decay)
-        rows = self.train_dataset
-        self.stream_position = StreamPosition(rows, self.args) if isinstance(rows, RowStream) else None
-        parts = [part for part in (self.moving_average, self.stream_position) if part is not None]
+        self.stream = self.train_dataset if isinstance(self.train_dataset, RowStream) else None
+        if self.stream is not None:
+            place = self.args.process_index, self.args.world_size
+            self.stream.assign_shard(*place, data_seed(self.args), self.args.dataloader_num_workers)
+        parts = [part for part in (self.moving_average, self.stream) if part is not None]
         self.checkpoints = CheckpointKeeper(self, parts)
         self.token_count = TokenCount()
         self.callback_handler.callbacks.insert(2, self.token_count)  # before those that print or send an entry
@@ -120,18 +122,18 @@ class ScratchTrainerMixin(Trainer):
         """
         with self.checkpoints.begin(resume_from_checkpoint) as checkpoint:
             ignore_data_skip = self.args.ignore_data_skip
-            self.args.ignore_data_skip |= self.stream_position is not None  # a stream goes on at its position
+            self.args.ignore_data_skip |= self.stream is not None  # which begins at its position
             try:
                 return super().train(checkpoint, *args, **kwargs)
             except SETUP_ERRORS as error:
-                if self.checkpoints.has_begun:
+                if self.checkpoints.first_step is not None:
                     raise
                 raise UserError(f"The training cannot begin: {describe(error)}") from error
             finally:
                 self.args.ignore_data_skip = ignore_data_skip
 
     def own_arguments(self) -> dict[str, float | str | None]:
-        """Return what else decides an update than the arguments of stock trainers. Manifests keep it."""
+        """Return what else decides a step than the arguments of stock trainers. Manifests keep it."""
         collator = getattr(self.data_collator, "__dict__", {}).items()
         teachers = [public_name(teacher.name_or_path) for teacher in self.teacher_models]
         return {
@@ -143,10 +145,6 @@ class ScratchTrainerMixin(Trainer):
             # transformers' collators have a `seed` too
             **{f"collator.{k}": v for k, v in collator if isinstance(v, bool | int | float | str | None)},
         }
-
-    def batch_facts(self) -> dict[str, int | str | None]:
-        """Return what determines the rows of an update (see `row_facts` and `StreamPosition.facts`)."""
-        return row_facts(self) | (self.stream_position.facts() if self.stream_position is not None else {})
 
     # ---- the loss ----
 
@@ -168,18 +166,14 @@ class ScratchTrainerMixin(Trainer):
         return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
 
     def floating_point_ops(self, inputs: dict[str, Any]) -> int:
-        """Count those of a step; stock trainers leave the head and attention out, and count no target of a pair."""
+        """Count the operations of a step, for the MFU."""
         if not (isinstance(self.model, ScratchPreTrainedModel) and {"input_ids", "labels"} <= inputs.keys()):
             return super().floating_point_ops(inputs)
-        lengths = tuple(inputs[name].shape[1] for name in ("input_ids", "labels"))
-        if lengths not in self.flops_of_a_row:
-            row = {name: inputs[name][:1] for name in ("input_ids", "labels")}
-            self.flops_of_a_row[lengths] = count_flops(self.model, row)
-        return len(inputs["labels"]) * self.flops_of_a_row[lengths] * (2 if self.r_drop_alpha else 1)
+        return count_flops(self.model, inputs) * (2 if self.r_drop_alpha else 1)
 
     @torch.no_grad()
     def _ask_teachers(self, inputs: dict[str, Any]) -> list[Teacher]:
-        """What the teachers predict for a batch. The heads of our own models are still to be applied."""
+        """Return what the teachers predict for a batch. The heads of our own models are still to be applied."""
         inputs = {name: x for name, x in inputs.items() if name not in ("labels", "shift_labels")}
         teachers = []
         with self.accelerator.autocast():
@@ -206,17 +200,17 @@ class ScratchTrainerMixin(Trainer):
         if is_stock or is_split or args.train_sampling_strategy == "batch_rebalance":
             return None
         parts = args.gradient_accumulation_steps * args.world_size
-        rows_per_update = self._train_batch_size * parts
+        rows_per_step = self._train_batch_size * parts
         if args.train_sampling_strategy == "group_by_length":  # Trainer's groups depend on the number of processes
-            order: Any = LengthGroupedSampler(rows_per_update, lengths=self.row_lengths().tolist())
+            order: Any = LengthGroupedSampler(rows_per_step, lengths=self.row_lengths().tolist())
         else:
             order = (SequentialSampler if args.train_sampling_strategy == "sequential" else RandomSampler)(rows)
         if not isinstance(order, SequentialSampler):
             order = SeededSampler(order, data_seed(args))
-        sampler = RowBatchSampler(order, rows_per_update, parts, args.dataloader_drop_last)
+        sampler = RowBatchSampler(order, rows_per_step, parts, args.dataloader_drop_last)
         if not len(sampler):
             raise ValueError(
-                f"There is nothing to train: an update has {rows_per_update:,} rows, but there are {len(rows):,}, and "
+                f"There is nothing to train: a step has {rows_per_step:,} rows, but there are {len(rows):,}, and "
                 "`dataloader_drop_last` leaves them out."
             )
         return sampler
@@ -234,13 +228,11 @@ class ScratchTrainerMixin(Trainer):
     def get_train_dataloader(self) -> DataLoader:
         """As stock, with the batches of `make_batch_sampler`, or this process's part of a stream."""
         args, rows = self.args, self.train_dataset
-        options: dict[str, Any] = {}
         collator: Any = copy.copy(self.data_collator)  # an evaluation's has no epoch
-        if isinstance(rows, RowStream):
-            rows.assign_shard(args.process_index, args.world_size, data_seed(args))
-            collator = StreamCollator(self._get_collator_with_removed_columns(collator, description="training"))
+        options: dict[str, Any] = {}
+        if self.stream is not None:
             # a generator of its own: it would draw a global random number, which a resumed run has drawn before
-            size = 1 if rows.max_tokens is not None else self._train_batch_size
+            size = 1 if self.stream.max_tokens is not None else self._train_batch_size
             options |= {"batch_size": size, "generator": torch.Generator()}
         else:
             sampler = self.make_batch_sampler()
@@ -249,12 +241,11 @@ class ScratchTrainerMixin(Trainer):
             sampler.collator = collator
             sampler.process_index, sampler.num_processes = args.process_index, args.world_size
             options["batch_sampler"] = sampler
-            collator = self._get_collator_with_removed_columns(collator, description="training")
-            collator = EmptyPartCollator(collator, rows)
+        collator = self._get_collator_with_removed_columns(collator, description="training")
         dataset: Any = rows  # torch reads a `datasets.Dataset` as its own
         dataloader = DataLoader(
             dataset,
-            collate_fn=collator,
+            collate_fn=StreamCollator(collator) if self.stream is not None else EmptyPartCollator(collator, rows),
             num_workers=args.dataloader_num_workers,
             pin_memory=args.dataloader_pin_memory,
             persistent_workers=args.dataloader_persistent_workers,
@@ -284,8 +275,8 @@ class ScratchTrainerMixin(Trainer):
             batches, num_items = super().get_batch_samples(epoch_iterator, num_batches, device)
         except UserError as error:  # to a worker's error, torch adds the worker's trace
             raise UserError(str(error).strip().rpartition(f"{UserError.__name__}: ")[2]) from error
-        if self.stream_position is not None:
-            self.stream_position.note(batches)
+        if self.stream is not None:
+            self.stream.note(batches)
         self.token_count.add(batches, getattr(self.processing_class, "pad_token_id", None))
         return batches, num_items
 
@@ -316,14 +307,11 @@ class ScratchTrainerMixin(Trainer):
     def remove_autocast(self) -> dict[str, Any]:
         """On a CPU, remove what accelerate has put around `forward`, and return it. Our decoder does not run below it.
 
-        An evaluation is then computed in the weights' own dtype.
+        A user's own `forward` stays, and so does what accelerate has put around that.
         """
-        forward = vars(self.model).get("forward")
-        if forward is None or self.has_own_forward or self.args.device.type != "cpu":
-            return {}
-        if inspect.unwrap(forward) is not inspect.unwrap(type(self.model).forward):  # a user's own
-            return {}
-        return {"forward": vars(self.model).pop("forward")}
+        before = vars(self.model).get("_original_forward")
+        is_ours = getattr(before, "__func__", None) is type(self.model).forward
+        return {"forward": vars(self.model).pop("forward")} if is_ours and self.args.device.type == "cpu" else {}
 
     def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None, **generate_kwargs):
         inputs = self._hide_repeated_rows(inputs)
@@ -355,7 +343,7 @@ class ScratchTrainerMixin(Trainer):
 
     def create_optimizer(self, *args, **kwargs) -> torch.optim.Optimizer:
         """As stock. Under FSDP2, it shards shared weights first."""
-        start_sharding(self.model, self.accelerator)
+        shard_shared_weights(self.model, self.accelerator)
         return super().create_optimizer(*args, **kwargs)
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
@@ -370,10 +358,11 @@ class ScratchTrainerMixin(Trainer):
             super().save_model(output_dir, _internal_call)
             return
         is_in_shards = _internal_call and "SHARDED" in str(plugin.state_dict_type)
-        weights = {} if is_in_shards else gather_weights(self.model, self.accelerator)
+        weights = {} if is_in_shards else self.accelerator.get_state_dict(self.model)
+        tied = getattr(self.model, "all_tied_weights_keys", {})
         if self.args.should_save:
             folder = output_dir or require_output_dir(self.args)
-            self.model.save_pretrained(folder, state_dict=weights)
+            self.model.save_pretrained(folder, state_dict={name: x for name, x in weights.items() if name not in tied})
             if self.processing_class is not None:
                 self.processing_class.save_pretrained(folder)
             torch.save(self.args, os.path.join(folder, TRAINING_ARGS_NAME))
