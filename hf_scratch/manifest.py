@@ -6,17 +6,12 @@ The manifest is written last, so a folder that has one was saved completely.
 
 import hashlib
 import json
-import math
 import os
 from collections.abc import Iterable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from .progress import show_progress
-
 MANIFEST = "manifest.json"
-MEGABYTE = 1_000_000
 
 
 class DamagedFolderError(ValueError):
@@ -53,8 +48,7 @@ def check_manifest(folder: str | Path) -> dict[str, Any] | None:
     Raises:
         DamagedFolderError: a file is missing, or has another size or SHA-256.
     """
-    folder = Path(folder)
-    path = folder / MANIFEST
+    path = Path(folder, MANIFEST)
     if not path.is_file():
         return None
     try:
@@ -63,7 +57,7 @@ def check_manifest(folder: str | Path) -> dict[str, Any] | None:
     except (ValueError, KeyError) as error:
         raise DamagedFolderError(f"{path} is damaged ({type(error).__name__}: {error})") from error
     for name, saved in files.items():
-        file = folder / name
+        file = Path(folder, name)
         if not file.is_file():
             raise DamagedFolderError(f"{file} is missing")
         if file.stat().st_size != saved["size"] or hash_file(file) != saved["sha256"]:
@@ -73,9 +67,5 @@ def check_manifest(folder: str | Path) -> dict[str, Any] | None:
 
 def hash_file(path: Path) -> str:
     """Return the SHA-256 of a file's content."""
-    digest, megabytes = hashlib.sha256(), path.stat().st_size / MEGABYTE
     with path.open("rb") as file:
-        blocks = iter(partial(file.read, MEGABYTE), b"")
-        for block in show_progress(blocks, f"hashing {path.name}", total=math.ceil(megabytes), unit=" MB"):
-            digest.update(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()

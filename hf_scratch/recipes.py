@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from .extras import extra
+from .errors import extra
 
 with extra("train"):
     from ruamel.yaml import YAML

@@ -19,7 +19,7 @@ from transformers import Seq2SeqTrainingArguments, TrainingArguments
 
 from hf_scratch.data.columns import count_ids
 from hf_scratch.errors import command, preparation
-from hf_scratch.folders import require_output_dir
+from hf_scratch.loading import require_output_dir
 from hf_scratch.training.checkpoints import check_output_dir
 from hf_scratch.training.parsing import given_arguments, parse_arguments
 from hf_scratch.training.preparation import PairPreparation, TextPreparation

@@ -14,7 +14,7 @@ from torch.distributed.tensor import DTensor
 from transformers import Trainer, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
 
-from ..folders import require_output_dir
+from ..loading import require_output_dir
 from ..manifest import MANIFEST, write_manifest
 from .checkpoints import is_early, step_of
 from .fsdp import has_shards, read_shards

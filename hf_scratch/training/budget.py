@@ -20,7 +20,7 @@ from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 from transformers.utils import is_torch_bf16_gpu_available
 
 from ..errors import UserError, without_option
-from ..folders import require_output_dir
+from ..loading import require_output_dir
 from .callbacks import StopCallback, highest_of_processes
 from .machines import on_main_process
 from .parsing import given_arguments

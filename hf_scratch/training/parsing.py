@@ -15,8 +15,7 @@ from transformers import HfArgumentParser, PreTrainedConfig, TrainingArguments, 
 
 from ..data.cache import FILES, is_prepared, load_prepared
 from ..data.splits import load_from_arguments
-from ..errors import UserError
-from ..progress import disable_bars
+from ..errors import UserError, disable_bars
 from ..recipes import parse_pairs, read_recipe, recipe_to_flags
 from .machines import on_main_process
 from .script_arguments import ModelArguments
