@@ -3,8 +3,8 @@
 
 import math
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -56,14 +56,14 @@ def check_texts(rows: Dataset, column: str, name: str) -> None:
         )
 
 
-class Encoder(Protocol):
+class Encoder(ABC):
     """Makes rows of token ids of a batch of texts. `features` describe their columns."""
 
     features: Features
 
+    @abstractmethod
     def __call__(self, batch: dict) -> pa.Table:
         """Return the rows of a batch of texts."""
-        ...
 
 
 def encode_rows(

@@ -147,7 +147,7 @@ def load_file(
         if reader == "csv":
             options = _csv_options(path, extension)
         elif reader == "text":
-            options = {"sample_by": sample_by or "line", "encoding": "utf-8-sig"}
+            options = {"sample_by": sample_by or "line"}
         cache = content_cache([path], cache_dir, streaming)
         rows: Any = load_dataset(
             reader, data_files={split: str(path)}, split=split, cache_dir=cache, streaming=streaming, **options
@@ -181,7 +181,7 @@ def _csv_options(path: Path, extension: str) -> dict[str, Any]:
 
 
 def _drop_blank(batch: dict) -> dict:
-    return {"text": [text.strip("\n") for text in batch["text"] if text.strip()]}
+    return {"text": [text.removeprefix("\ufeff").strip("\n") for text in batch["text"] if text.strip()]}
 
 
 def check_new_folder(output_dir: str, dataset_name: str) -> Path:
