@@ -1,5 +1,5 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Errors that are the user's: the commands in scripts/ print one or two lines on stderr and exit with status 2.
+"""User errors: the commands in scripts/ print one or two lines on stderr, and exit with status 2.
 
 ```python
 @command
@@ -10,10 +10,10 @@ def main():
     train(model, data)
 ```
 
-Inside `preparation()`, every error that a wrong argument, file or configuration can cause counts as the user's.
+Inside `preparation()`, every error that a wrong argument, file or configuration can cause counts as a user error.
 Outside it, only `UserError` and an OSError that names a file do. A FloatingPointError, by which a diverged training
-ends, is printed alike, with status 1. Any other error is a bug, and shows its traceback.
-With HF_SCRATCH_TRACE=1 in the environment, a user's error shows its traceback too.
+ends, is printed in the same way, with status 1. Any other error is a bug, and shows its traceback.
+With HF_SCRATCH_TRACE=1 in the environment, a user error shows its traceback too.
 """
 
 import functools
@@ -28,8 +28,7 @@ from pathlib import Path
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from tqdm.auto import tqdm
-
-from .progress import disable_bars
+from transformers.utils import logging
 
 SECONDS_BEFORE_OTHERS_PRINT = 10.0
 PROGRAM = "hf-scratch"  # in a command that it runs, it begins sys.argv[0]
@@ -42,13 +41,35 @@ class UserError(ValueError):
 
 
 @contextmanager
+def extra(name: str) -> Generator[None]:
+    """Import optional dependencies within this block: what an extra of the package installs.
+
+    Raises:
+        ImportError: one is not installed; the message says how to.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            f"{error.name} is not installed: pip install 'hf-scratch[{name}]'", name=error.name
+        ) from error
+
+
+def disable_bars() -> None:
+    """Turn off the progress bars of this package, of datasets, of downloads, and of models that are loaded."""
+    logging.disable_progress_bar()
+    if "datasets" in sys.modules:  # which a machine that only computes may lack
+        sys.modules["datasets"].disable_progress_bars()
+
+
+@contextmanager
 def preparation() -> Generator[None]:
     """Turn the errors that arguments, data, models and tokenizers cause into `UserError`.
 
     It also works as a decorator.
 
     Raises:
-        UserError: in place of any of `USERS_ERRORS`.
+        UserError: instead of any of `USERS_ERRORS`.
     """
     try:
         yield
@@ -59,12 +80,12 @@ def preparation() -> Generator[None]:
 
 
 def command(main: Callable) -> Callable:
-    """Decorate a script's `main`, so that a user's error is printed on stderr and ends it with status 2.
+    """Decorate a script's `main`: print a user error on stderr, and exit with status 2.
 
-    Of several processes, the first on each machine prints at once. Most errors occur on all processes, and the
-    launcher ends the others when the first one exits. A process that still runs after
-    `SECONDS_BEFORE_OTHERS_PRINT` has an error of its own, and prints it. At the end, each leaves the process group.
-    Progress bars are shown by the first process alone, on a terminal.
+    With several processes, the first on each machine prints at once. Most errors occur on all processes, and the
+    launcher ends the others when the first one exits. A process that still runs after `SECONDS_BEFORE_OTHERS_PRINT`
+    has an error of its own, and prints it. At the end, each leaves the process group. Only the first process shows
+    progress bars, and only on a terminal.
     """
 
     @functools.wraps(main)

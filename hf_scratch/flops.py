@@ -19,8 +19,9 @@ PEAKS = {
 def find_peak(device: torch.device) -> float | None:
     """Return a GPU's peak in bfloat16, in FLOP/s; None for a device that is not in `PEAKS`."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
-    is_other = any(word in name for word in ("MIG", "Laptop", "4090 D"))
-    return next((peak for part, peak in PEAKS.items() if part in name and not is_other), None)
+    if any(word in name for word in ("MIG", "Laptop", "4090 D")):  # other chips under these names
+        return None
+    return next((peak for part, peak in PEAKS.items() if part in name), None)
 
 
 def count_flops(model: nn.Module, inputs: Mapping[str, torch.Tensor]) -> int:

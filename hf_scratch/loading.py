@@ -1,6 +1,6 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Load models and tokenizers, after checks of what transformers would pass over: files that are not whole, code on
-the Hub, weights in shards, the vocabulary of another model.
+"""Folders on disk: find them, and load models and tokenizers from them, after checks of what transformers would pass
+over: files that are not whole, weights in shards, the vocabulary of another model.
 """
 
 import json
@@ -19,6 +19,7 @@ from transformers import (
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
+    TrainingArguments,
 )
 
 from .errors import UserError, describe
@@ -49,6 +50,26 @@ def find_folder(path: str | Path, argument: str | None = None) -> str | None:
         given = f"`{argument}` is {str(path)!r}, which" if argument else repr(str(path))
         raise UserError(f"{given} is not a folder.")
     return None
+
+
+def require_output_dir(args: TrainingArguments) -> str:
+    """The run's folder; ValueError if it is not given."""
+    if not args.output_dir:
+        raise ValueError("`output_dir` must be given.")
+    return args.output_dir
+
+
+def public_name(name: str) -> str:
+    """A Hub id as it is; of a path only the last part."""
+    return os.path.basename(os.path.normpath(name)) if os.path.exists(name) else name
+
+
+def hide_folders(word: str) -> str:
+    """A word of a command line, with paths outside the working folder cut to their last part."""
+    flag, sign, path = word.rpartition("=")
+    if os.path.isabs(path) or path.startswith(os.pardir):
+        path = os.path.basename(os.path.normpath(path))
+    return flag + sign + path
 
 
 def find_model(path: str | Path) -> str:
@@ -110,17 +131,21 @@ def load_checkpoint(model_class, path: str | Path, **kwargs) -> PreTrainedModel:
 
     Raises:
         UserError: the weights are damaged, have other shapes than the config says, or lack some, which transformers
-            would leave random (only a head may be missing, over a saved base model); or see `find_model` and
-            `refuse_hub_attention`.
-        OSError, ValueError: there is no such model, or `model_class` does not load this kind of model.
+            would leave random (only a head may be missing, over a saved base model); the model is of another kind; or
+            see `find_model`.
+        OSError, ValueError: there is no such model, or its config is wrong.
     """
     found = find_model(path)
-    if "attn_implementation" not in kwargs:
-        refuse_hub_attention(AutoConfig.from_pretrained(found, cache_dir=kwargs.get("cache_dir")))
     try:
         model, info = model_class.from_pretrained(found, output_loading_info=True, **kwargs)
     except (RuntimeError, SafetensorError) as error:  # shapes that `config_overrides` has changed; a cut file
         raise UserError(f"The weights in {found!r} cannot be loaded: {describe(error)}") from error
+    except ValueError as error:
+        if "Unrecognized configuration class" not in str(error):
+            raise
+        kind = AutoConfig.from_pretrained(found, cache_dir=kwargs.get("cache_dir")).model_type
+        name = model_class.__name__
+        raise UserError(f"Give another model: {found!r} is a {kind}, which {name} does not load.") from error
     missing = sorted(info["missing_keys"])
     if type(model).__name__ not in (model.config.architectures or []):  # saved without this head, which is new then
         missing = [name for name in missing if name.startswith(f"{model.base_model_prefix}.")]
@@ -129,15 +154,6 @@ def load_checkpoint(model_class, path: str | Path, **kwargs) -> PreTrainedModel:
             f"{found!r} lacks {len(missing)} weights of a {type(model).__name__}, such as {', '.join(missing[:2])}."
         )
     return model
-
-
-def refuse_hub_attention(config: PreTrainedConfig) -> None:
-    """Raise UserError if a loaded config names an attention function on the Hub, whose code would be run."""
-    if "/" in str(config._attn_implementation):
-        raise UserError(
-            f"The config in {config.name_or_path!r} names an attention function on the Hub, "
-            f"{str(config._attn_implementation)!r}. Remove it: its code would be run."
-        )
 
 
 def load_tokenizer(path: str | Path, **kwargs) -> PreTrainedTokenizerBase:
@@ -192,6 +208,6 @@ def check_same_vocabulary(tokenizer: PreTrainedTokenizerBase, model_path: str, t
     if moved:
         raise ValueError(
             f"`tokenizer_name` ({tokenizer_path}) has another vocabulary than the model's own: {len(moved)} of "
-            f"{len(own)} ids stand for other tokens, e.g. {own[moved[0]]} for {tokens[own[moved[0]]]!r} in place of "
+            f"{len(own)} ids stand for other tokens, e.g. {own[moved[0]]} for {tokens[own[moved[0]]]!r} instead of "
             f"{moved[0]!r}. Leave `tokenizer_name` out, or add tokens to the model's own tokenizer."
         )

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from .extras import extra
+from .errors import extra
 
 with extra("train"):
     from ruamel.yaml import YAML

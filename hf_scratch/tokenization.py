@@ -24,9 +24,9 @@ from typing import Any
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers.utils.logging import tqdm
 
 from .models.tokenization_source_target import SourceTargetTokenizer
-from .progress import show_progress
 
 PAD, BOS, EOS, UNK, MASK = "<pad>", "<s>", "</s>", "<unk>", "<mask>"
 KINDS = ("char", "bpe", "joint", "separate", "word")
@@ -48,7 +48,7 @@ def train_tokenizer(
     """Train a tokenizer on `texts`.
 
     Args:
-        texts: strings; for "joint", those of both languages.
+        texts: strings; for "joint", of both languages.
         kind: "char", "bpe", "joint", "separate" or "word".
         vocab_size: tokens at most in each vocabulary, special tokens included; "char" and "word" keep the most
             frequent, and byte-level BPE has at least 259.
@@ -68,12 +68,9 @@ def train_tokenizer(
     """
     if kind not in KINDS:
         raise ValueError(f"`kind` must be one of {', '.join(KINDS)}; got {kind!r}.")
-    if (kind == "separate" and target_texts is None) or (
-        kind not in ("separate", "word") and target_texts is not None
-    ):
-        raise ValueError(
-            f"`target_texts` are for the kinds 'separate', which needs them, and 'word'; this is {kind!r}."
-        )
+    takes_targets = kind == "separate" or (kind == "word" and target_texts is not None)
+    if takes_targets != (target_texts is not None):
+        raise ValueError(f"`target_texts` are for 'separate', which needs them, and 'word'; this is {kind!r}.")
     if add_eos is None:
         add_eos = kind == "joint" or target_texts is not None
     specials = [PAD, BOS, EOS] + ([UNK] if kind in WITH_UNKNOWN else [])
@@ -118,8 +115,14 @@ def _char_tokenizer(texts: Iterable[str], vocab_size: int, specials: list[str]) 
     for text in texts:
         counts.update(text)
     kept = [char for char, _ in counts.most_common(vocab_size - len(specials))]
-    tokenizer = Tokenizer(models.WordLevel({t: i for i, t in enumerate(specials + sorted(kept))}, unk_token=UNK))
+    tokenizer = split_characters({token: i for i, token in enumerate(specials + sorted(kept))})
     tokenizer.add_special_tokens(specials)
+    return tokenizer
+
+
+def split_characters(vocabulary: dict[str, int]) -> Tokenizer:
+    """Make a tokenizer with one token per character of a vocabulary. Others are `<unk>`, or without one an error."""
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=UNK))
     # "." would not match line breaks
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
     tokenizer.decoder = decoders.Fuse()
@@ -187,7 +190,8 @@ def describe_unknown(
     tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], name: str, is_target: bool = False
 ) -> list[str]:
     """Say in one sentence what the tokenizer does not know of `texts`, which it calls `name`; none if all is known."""
-    unknown = count_unknown(tokenizer, show_progress(texts, f"{name}: looking for unknown tokens"), is_target)
+    texts = tqdm(texts, desc=f"{name}: looking for unknown tokens", delay=1, disable=None)
+    unknown = count_unknown(tokenizer, texts, is_target)
     if not unknown:
         return []
     examples = ", ".join(repr(piece) for piece, _ in unknown.most_common(5))

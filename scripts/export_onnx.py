@@ -14,8 +14,7 @@ import hf_scratch_launcher  # noqa: F401  before torch, whose OpenMP it sets
 import torch
 from transformers import AutoConfig
 
-from hf_scratch.errors import command, preparation
-from hf_scratch.extras import extra
+from hf_scratch.errors import command, extra, preparation
 from hf_scratch.loading import auto_class_of, find_model, load_checkpoint, load_tokenizer
 from hf_scratch.training.arguments import parse_arguments
 from hf_scratch.training.checkpoints import check_output_dir

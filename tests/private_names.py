@@ -95,6 +95,10 @@ PRIVATE_NAMES = [
         "Called for the DataLoader, as in Trainer's own.",
     ),
     PrivateName(
+        MODEL, "_keys_to_ignore_on_save",
+        "Set to the tied weights: Trainer warns, when it resumes, of all others that a checkpoint lacks.",
+    ),
+    PrivateName(
         TRAINER, "_train_batch_size",
         "Read: the batch size that `auto_find_batch_size` may have lowered.",
     ),

@@ -38,7 +38,7 @@ def weights():
 
 
 def arguments(tmp_path, **given) -> Namespace:
-    defaults = dict.fromkeys(("source", "target", "quantization", "hyperparameters"))
+    defaults = dict.fromkeys(("source", "target", "quantization", "hyperparameters", "tokenizer"))
     defaults["output_dir"] = str(tmp_path / "out")
     return Namespace(**{**defaults, **given})
 

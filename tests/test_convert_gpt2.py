@@ -228,6 +228,11 @@ def test_another_model_is_refused_by_its_class(convert, make):
         convert(model)
 
 
+def test_the_right_function_is_named():
+    with pytest.raises(ValueError, match="Take `from_gpt2`"):
+        from_marian(make_gpt2(n_embd=16, n_layer=1, n_head=2))
+
+
 def peft_config():
     return pytest.importorskip("peft").LoraConfig(target_modules=["q_proj"])
 

@@ -8,22 +8,19 @@ import os
 import pickle
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 from conftest import FAMILIES, ROOT
 from safetensors.torch import load_file, save_file
+from test_training import make_trainer  # noqa: F401  a fixture
 from transformers import (
     AutoModel,
     AutoModelForCausalLM,
     AutoModelForSeq2SeqLM,
-    GPT2Config,
-    GPT2LMHeadModel,
 )
 
-from hf_scratch.convert import shared
 from hf_scratch.errors import UserError
 from hf_scratch.loading import load_checkpoint
 
@@ -100,10 +97,20 @@ def warnings_of_transformers():
     """What transformers logs: its loggers hand nothing on to pytest's."""
     messages, handler = [], logging.Handler()
     handler.emit = lambda record: messages.append(record.getMessage())
-    source = logging.getLogger("transformers.modeling_utils")
+    source = logging.getLogger("transformers")
     source.addHandler(handler)
     yield messages
     source.removeHandler(handler)
+
+
+def test_tied_weights_are_no_missing_keys_of_a_checkpoint(make_trainer, warnings_of_transformers):  # noqa: F811
+    for steps in (1, 2):
+        trainer = make_trainer(max_steps=steps, save_strategy="steps", save_steps=1)
+        trainer.train(resume_from_checkpoint=steps == 2)
+    assert trainer.state.global_step == 2
+    weights = trainer.model.get_output_embeddings().weight
+    assert weights is trainer.model.get_input_embeddings().weight
+    assert not [message for message in warnings_of_transformers if "keys" in message]
 
 
 def test_weights_with_other_names_are_refused(family, model, folder):
@@ -265,32 +272,3 @@ def test_a_step_of_two_fsdp_processes_is_that_of_one(family, two_processes):
     assert not model.lm_head.weight.equal(result["model"].lm_head.weight)
     for name, parameter in model.named_parameters():
         torch.testing.assert_close(result["weights"][name], parameter.detach(), atol=1e-5, rtol=1e-4)
-
-
-@pytest.fixture
-def fetched(monkeypatch) -> list[str]:
-    """The names of the kernels that transformers has fetched, or would have."""
-    names = []
-
-    def fetch(name, **options):
-        names.append(name)
-        raise ValueError("fetched")
-
-    monkeypatch.setattr("transformers.integrations.hub_kernels.get_kernel", fetch)
-    monkeypatch.setattr("transformers.integrations.hub_kernels.is_kernels_available", lambda: True)
-    return names
-
-
-def name_kernel(folder, key, value="some/kernel"):
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    (folder / "config.json").write_text(json.dumps(config | {key: value}), encoding="utf-8")
-
-
-def test_commands_refuse_a_stock_config_that_chooses_attention_code_on_the_hub(tmp_path, fetched):
-    config = GPT2Config(n_embd=8, n_layer=1, n_head=2, vocab_size=9, bos_token_id=1, eos_token_id=2)
-    GPT2LMHeadModel(config).save_pretrained(tmp_path)
-    name_kernel(tmp_path, "attn_implementation")
-    for load in (partial(load_checkpoint, AutoModelForCausalLM), partial(shared.load, AutoModelForCausalLM)):
-        with pytest.raises(ValueError, match="some/kernel"):
-            load(tmp_path)
-    assert not fetched

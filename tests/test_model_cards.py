@@ -14,8 +14,7 @@ from transformers import AutoConfig, AutoModelForSeq2SeqLM
 
 import hf_scratch
 from hf_scratch.evaluation.metrics import score_translations
-from hf_scratch.folders import hide_folders
-from hf_scratch.loading import load_tokenizer
+from hf_scratch.loading import hide_folders, load_tokenizer
 from hf_scratch.reporting.cards import format_time, format_training, format_updates
 from hf_scratch.reporting.records import Record, join_records, read_record, read_records, write_record
 from hf_scratch.training.arguments import ModelArguments

@@ -236,7 +236,7 @@ def test_faults_in_a_stream_are_named(make_stream, tmp_path):
     with pytest.raises(UserError, match="train, shard 1, from text 0 on: this part has 1 of 2 rows with no text"):
         read(stream, 100)
     path.write_bytes(b'{"text": "a"}\n{"text": "\xe9"}\n')
-    with pytest.raises(UserError, match=r"train, shard 1, from text 0 on: this part: a row .* is not UTF-8 text"):
+    with pytest.raises(UserError, match=r"train, shard 1, from text 0 on: this part: save it as UTF-8"):
         read(stream, 100)
     path.write_text('{"text": "a"}\n{"text": \n')
     with pytest.raises(UserError, match="train, shard 1, from text 0 on: "):

@@ -128,7 +128,7 @@ def _fold(source: str, config: PreTrainedConfig, state: dict[str, torch.Tensor])
 def sum_of_values(module, query, key, value, attention_mask, **kwargs) -> tuple[torch.Tensor, None]:
     """The "attention" that gelu-seq2seq's code computes: the sum of all values, without scores or mask.
 
-    Shapes are those of `eager_attention_forward`. It cannot use a cache, because later tokens count too.
+    Shapes are as in `eager_attention_forward`. It cannot use a cache, because later tokens count too.
     """
     return value.sum(2, keepdim=True).expand(-1, -1, query.shape[2], -1).transpose(1, 2), None
 
@@ -142,7 +142,7 @@ def from_article(source: str, state_dict: Mapping[str, torch.Tensor], **hyperpar
     Args:
         source: "gpt-playground", "annotated-seq2seq", "gelu-seq2seq", "paper-seq2seq" or "tinystories-notes".
         state_dict: with the names of the article's modules, with or without DataParallel's prefix "module.".
-        hyperparameters: those of the article's own constructor (see `hf_scratch.convert.presets`).
+        hyperparameters: arguments of the article's own constructor (see `hf_scratch.convert.presets`).
 
     Returns:
         A `ScratchGPTForCausalLM` or `ScratchTransformerForConditionalGeneration`. For the notes' `Transformer`, a

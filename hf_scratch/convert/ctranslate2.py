@@ -10,7 +10,7 @@ from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..extras import extra
+from ..errors import extra
 from ..models.tokenization_source_target import SourceTargetTokenizer
 from .gpt2 import to_gpt2
 from .marian import to_marian, to_pegasus

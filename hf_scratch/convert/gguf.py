@@ -7,7 +7,7 @@ from pathlib import Path
 
 from transformers import PreTrainedTokenizerBase
 
-from ..extras import extra
+from ..errors import extra
 from ..models.modeling_scratch_gpt import ScratchGPTForCausalLM
 from .gpt2 import to_gpt2
 

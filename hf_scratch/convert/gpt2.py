@@ -11,7 +11,7 @@ from ..models.configuration_scratch_gpt import ScratchGPTConfig
 from ..models.modeling_scratch_gpt import ScratchGPTForCausalLM
 from .shared import build, is_tied, load, require_fields, require_head, with_all_biases
 
-# our field: GPT-2's field. Activations have the same names in both, those of transformers' ACT2FN.
+# our field: GPT-2's field. Activations have the same names in both, from transformers' ACT2FN.
 CONFIG = {
     "vocab_size": "vocab_size",
     "hidden_size": "n_embd",

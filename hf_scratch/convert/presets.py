@@ -175,7 +175,7 @@ def make_preset(name: str, **hyperparameters) -> Config:
 
     Args:
         name: a key of `PRESETS`.
-        hyperparameters: those of the article's own constructor.
+        hyperparameters: arguments of the article's own constructor.
 
     Raises:
         ValueError: an unknown name, or hyperparameters that the article does not have or requires and lacks.
@@ -194,7 +194,7 @@ def preset_fields(name: str, config_class: type[PreTrainedConfig], **hyperparame
     Args:
         name: a key of `PRESETS`.
         config_class: the class of the model that is to be trained.
-        hyperparameters: those of the article's own constructor.
+        hyperparameters: arguments of the article's own constructor.
 
     Raises:
         ValueError: as `make_preset`, or an article whose model is of another class.

@@ -37,8 +37,10 @@ def require_head(model: PreTrainedModel, model_class: type[PreTrainedModel]) -> 
     wanted: Any = model_class.config_class
     is_whole = isinstance(model, PreTrainedModel) and hasattr(model, "lm_head")
     if not is_whole or model.config.model_type != wanted.model_type:
+        kind = getattr(getattr(model, "config", None), "model_type", None)
+        hint = f" Take `from_{kind}`." if kind in ("gpt2", "marian", "pegasus") else ""
         raise ValueError(
-            f"A {model_class.__name__} without adapters can be converted, but this is a {type(model).__name__}."
+            f"A {model_class.__name__} without adapters can be converted, but this is a {type(model).__name__}.{hint}"
         )
 
 

@@ -1,5 +1,5 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""What is made once and kept: folders of the cache, named after what determines them, and folders of prepared data."""
+"""Cached folders, named by a hash of what determines them, and folders of prepared data."""
 
 import hashlib
 import json
@@ -31,7 +31,7 @@ def cache_folder(cache_dir: str | None = None) -> Path:
 
 
 def make_once(folder: Path, make: Callable[[Path], None]) -> Path:
-    """Make a folder, unless it exists. One process makes it, and the others wait, without a limit of time.
+    """Make a folder, unless it exists. One process makes it, and the others wait, however long it takes.
 
     `make` fills a new, empty folder, which appears under its name when it is complete.
     """
@@ -51,9 +51,10 @@ def make_once(folder: Path, make: Callable[[Path], None]) -> Path:
 
 
 def describe_source(args, cache_dir: str | None = None) -> dict[str, Any]:
-    """Describe the data that a script's `DataArguments` name, without loading them: other data, another description.
+    """Describe the data that a script's `DataArguments` name, without loading them.
 
-    It has the names and limits; of files, what identifies their content; of a Hub dataset, its commit.
+    Returns:
+        The names and limits; for files, what identifies their content; for a Hub dataset, its commit.
     """
     names = ("dataset_name", "dataset_config_name", *FILES, *LIMITS, "sample_by", "streaming")
     source: dict[str, Any] = {name: getattr(args, name) for name in names}
@@ -81,17 +82,15 @@ def find_data_folder(dataset_name: str) -> str | None:
 
 
 def list_files(folder: str, config_name: str | None = None) -> list[Path]:
-    """List the files in which datasets may find data: a folder's but hidden ones, and those that its card names."""
-    paths = {path for path in Path(folder).rglob("*") if path.is_file()}
-    paths = {path for path in paths if not any(part.startswith(".") for part in path.relative_to(folder).parts)}
+    """List the files that datasets reads in a folder, or that the folder's card names."""
     with suppress(Exception):  # loading the data says what is wrong with them
-        for files in (load_dataset_builder(folder, config_name).config.data_files or {}).values():
-            paths |= {Path(file) for file in files}
-    return sorted(paths)
+        files = load_dataset_builder(folder, config_name).config.data_files or {}
+        return sorted({Path(file) for paths in files.values() for file in paths})
+    return []
 
 
 def _identify(paths: Iterable[Path], streaming: bool) -> list[list]:
-    """Return each file's path and SHA-256. Streamed files are not read before they are used: their size and times."""
+    """Return each file's path and SHA-256; for streamed files, which are not read in advance, their size and times."""
 
     def state(path: Path) -> list:
         if not streaming:
@@ -143,8 +142,8 @@ def save_prepared(
 ) -> None:
     """Fill an empty folder with prepared data.
 
-    `encode` makes the rows of a split, from its texts, its name, and the name of a file to write them to. The training
-    split's texts are kept only with the option "train_texts"; those of the others always are.
+    `encode` makes the rows of a split, from its texts, its name, and the name of a file to write them to. The texts of
+    "train" are kept only with the option "train_texts"; all other texts are.
     """
     work = folder / "work"
     work.mkdir()

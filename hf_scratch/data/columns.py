@@ -1,10 +1,10 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Columns of text: check them before they are tokenised, make rows of token ids of them, and read numbers back."""
+"""Columns of text: check them, tokenise them into rows, and read numbers back."""
 
 import math
 import os
-from collections.abc import Iterator, Sequence
-from itertools import chain
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -16,28 +16,36 @@ ROWS_PER_PROCESS = 10_000  # fewer are not worth another process
 TEXTS_AT_ONCE = 1000  # that an encoder gets
 
 
+def check_columns(columns: Iterable[str], name: str, **wanted: str | None) -> None:
+    """Check that data called `name` have the columns that options choose, e.g. `text_column="text"`.
+
+    Raises:
+        ValueError: naming the option, and the columns that there are.
+    """
+    for option, column in wanted.items():
+        if column not in columns:
+            raise ValueError(
+                f"`{option}` is {column!r}, but the columns of {name} are {', '.join(columns)}. Set `--{option}`; "
+                "or, if these are a row, put a line with the columns' names before it."
+            )
+
+
 def check_texts(rows: Dataset, column: str, name: str) -> None:
     """Raise ValueError if a row has no text in a column, something else, or bytes that are not UTF-8.
 
     Errors call the rows `name`.
     """
-    if getattr(rows.features[column], "dtype", None) not in ("string", "large_string", "null"):
-        for row, value in enumerate(rows[column]):
-            if not isinstance(value, str | None):
-                raise ValueError(
-                    f"{name}: row {row}, counted from 0, has no text, but {value!r:.60}, in column {column!r}."
-                )
+    feature = rows.features[column]
+    if getattr(feature, "dtype", None) not in ("string", "large_string", "null"):
+        raise ValueError(f"{name}: column {column!r} holds {feature}, not text. Write all of its values as strings.")
     blank = []
     for i, table in enumerate(rows.select_columns([column]).with_format("arrow").iter(ROWS_AT_ONCE)):
-        texts = table[column].cast("string")
+        texts = table[column].cast("string").fill_null("")
         try:
             texts.validate(full=True)
         except pa.ArrowInvalid as error:
-            raise ValueError(
-                f"{name}: a row from {i * ROWS_AT_ONCE} on, counted from 0, is not UTF-8 text, in column {column!r}. "
-                "Save the data as UTF-8."
-            ) from error
-        trimmed = pc.call_function("utf8_trim_whitespace", [texts.fill_null("")])
+            raise ValueError(f"{name}: save it as UTF-8 ({error} in column {column!r}).") from error
+        trimmed = pc.call_function("utf8_trim_whitespace", [texts])
         lengths = pc.call_function("binary_length", [trimmed]).to_numpy()
         blank += (np.flatnonzero(lengths == 0) + i * ROWS_AT_ONCE).tolist()
     if blank:
@@ -48,20 +56,20 @@ def check_texts(rows: Dataset, column: str, name: str) -> None:
         )
 
 
-class Encoder:
-    """Makes rows of token ids of a batch of texts; `features` are those of its rows."""
+class Encoder(ABC):
+    """Makes rows of token ids of a batch of texts. `features` describe their columns."""
 
     features: Features
 
+    @abstractmethod
     def __call__(self, batch: dict) -> pa.Table:
         """Return the rows of a batch of texts."""
-        raise NotImplementedError
 
 
 def encode_rows(
     texts: Dataset, encode: Encoder, name: str, num_proc: int | None = None, cache_file_name: str | None = None
 ) -> Dataset:
-    """Make rows of token ids of texts, 1,000 texts at a time. The result does not depend on the processes.
+    """Make rows of token ids of texts, 1,000 texts at a time. The number of processes does not change the result.
 
     By default there is one process for every `ROWS_PER_PROCESS` texts, up to the cores.
     """
@@ -108,7 +116,7 @@ def count_bytes(table: pa.Table, columns: Sequence[str]) -> int:
 
 
 def sample_rows(rows: Dataset, columns: Sequence[str], megabytes: float) -> Dataset:
-    """Take rows, evenly spaced, whose columns have at most this many megabytes (1,000,000 bytes) of text together."""
+    """Take evenly spaced rows with at most `megabytes` (1,000,000 bytes each) of text in these columns."""
     tables = rows.select_columns(list(columns)).with_format("arrow").iter(ROWS_AT_ONCE)
     step = sum(count_bytes(table, columns) for table in tables) / (megabytes * 1e6)
     if step <= 1:
@@ -123,11 +131,3 @@ def id_type(tokenizer) -> Value:
         vocabularies.append(tokenizer.target_tokenizer.get_vocab())
     largest = max(max(vocabulary.values()) for vocabulary in vocabularies)
     return Value("uint16" if largest < 2**16 else "int32")
-
-
-def make_lists(rows: Sequence[Sequence], item: Value) -> pa.ListArray:
-    """Make a column of lists of items of a type, e.g. of token ids."""
-    offsets = np.zeros(len(rows) + 1, dtype=np.int32)
-    np.cumsum([len(row) for row in rows], out=offsets[1:])
-    values = np.fromiter(chain.from_iterable(rows), dtype=item.dtype, count=int(offsets[-1]))
-    return pa.ListArray.from_arrays(offsets, values)

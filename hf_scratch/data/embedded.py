@@ -1,5 +1,5 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""The embedded data sets, which need no network: number words, short stories, their summaries, and products."""
+"""Embedded data sets, made without a network: number words, short stories, their summaries, and products."""
 
 import random
 from collections.abc import Callable
@@ -8,6 +8,8 @@ from functools import partial
 from itertools import chain
 
 from datasets import Dataset, DatasetDict
+
+from ..errors import extra
 
 
 def make_numbers(highest: int = 9999, held_out: int = 500, seed: int = 0) -> DatasetDict:
@@ -21,10 +23,8 @@ def make_numbers(highest: int = 9999, held_out: int = 500, seed: int = 0) -> Dat
     Raises:
         ImportError: num2words is not installed.
     """
-    try:
+    with extra("demo"):
         from num2words import num2words
-    except ImportError as error:
-        raise ImportError("`embedded:numbers` needs num2words: pip install 'hf-scratch[demo]'.") from error
     numbers = list(range(highest + 1))
     random.Random(seed).shuffle(numbers)
     pairs = [{"en": num2words(n, lang="en"), "de": num2words(n, lang="de")} for n in numbers]
@@ -60,7 +60,7 @@ def make_stories(stories: int = 3000, held_out: int = 150, seed: int = 0) -> Dat
 def make_summaries(stories: int = 3000, held_out: int = 150, seed: int = 0) -> DatasetDict:
     """Make the stories of `make_stories`, each with a sentence that says who met whom, where, and what they found.
 
-    Rows are `{"document": ..., "summary": ...}`; the arguments are those of `make_stories`.
+    Rows are `{"document": ..., "summary": ...}`; the arguments are as for `make_stories`.
     """
     drawn = _draw_stories(stories, seed)
     return _split([{"document": text, "summary": summary} for text, summary in drawn.items()], held_out)
@@ -161,9 +161,10 @@ def describe_embedded() -> str:
 def make_embedded(name: str, config_name: str | None = None) -> DatasetDict:
     """Make the set of a key of `EMBEDDED`, or one of its `configs`; ValueError if there is none."""
     one = EMBEDDED.get(name)
-    make = None if one is None else one.make if config_name is None else one.configs.get(config_name)
-    if make is None:
-        known = describe_embedded() if one is None else ", ".join(one.configs) or "none"
-        what = f"`dataset_name` {name!r}" if one is None else f"{name!r} with `dataset_config_name` {config_name!r}"
-        raise ValueError(f"There is no {what}; there are: {known}.")
-    return make()
+    makers = {} if one is None else {None: one.make, **one.configs}
+    if config_name not in makers:
+        raise ValueError(
+            f"There is no `dataset_name` {name!r} with `dataset_config_name` {config_name!r}; there are: "
+            f"{describe_embedded()}."
+        )
+    return makers[config_name]()

@@ -10,7 +10,7 @@ from datasets import Dataset, Features, List
 from torch.nn.utils.rnn import pad_sequence
 from transformers import DataCollatorForLanguageModeling
 
-from .columns import Encoder, encode_rows, id_type, make_lists
+from .columns import Encoder, encode_rows, id_type
 from .texts import encode_texts, end_id
 
 
@@ -27,8 +27,7 @@ class TextSplitter(Encoder):
         for ids in encode_texts(self.tokenizer, batch["text"]):
             ids = [*ids, self.end_id]
             rows += [ids[begin : begin + size] for begin in range(0, len(ids), size)]
-        lists = make_lists(rows, self.features["input_ids"].feature)
-        return pa.table({"input_ids": lists}, schema=self.features.arrow_schema)
+        return pa.table({"input_ids": rows}, schema=self.features.arrow_schema)
 
 
 def split_texts(

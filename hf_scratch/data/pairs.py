@@ -11,7 +11,7 @@ import pyarrow as pa
 import torch
 from datasets import Dataset, Features, List, Translation, Value
 
-from .columns import Encoder, check_texts, encode_rows, id_type, make_lists, read_numbers
+from .columns import Encoder, check_columns, check_texts, encode_rows, id_type, read_numbers
 
 logger = logging.getLogger(__name__)
 
@@ -31,27 +31,14 @@ def take_pairs(rows: Dataset, source_lang: str, target_lang: str, name: str = "t
     Raises:
         ValueError: the rows do not have a language, or a row has no text or something else in it.
     """
-    nested = isinstance(rows[0].get("translation"), dict)
-    languages = rows[0]["translation"] if nested else rows[0]
-    for option, lang in (("source_lang", source_lang), ("target_lang", target_lang)):
-        if lang not in languages:
-            raise ValueError(
-                f"`{option}` is {lang!r}, but the columns of {name} are {', '.join(languages)}. Set `--{option}`."
-            )
-    columns = [source_lang, target_lang]
-    if nested and isinstance(rows.features["translation"], dict | Translation):
+    if isinstance(rows.features.get("translation"), dict | Translation):
         rows = rows.select_columns(["translation"]).flatten()  # "translation.en"
         rows = rows.rename_columns({column: column.removeprefix("translation.") for column in rows.column_names})
-    elif nested:  # rows of different keys
-        rows = rows.map(
-            lambda row: {lang: row["translation"].get(lang) for lang in columns}, remove_columns=rows.column_names
-        )
-    for lang in columns:
+    check_columns(rows.column_names, name, source_lang=source_lang, target_lang=target_lang)
+    for lang in (source_lang, target_lang):
         check_texts(rows, lang, name)
-    if source_lang == target_lang:
-        rows = rows.map(lambda row: {target_lang + "'": row[target_lang]})
-        columns = [source_lang, target_lang + "'"]
-    return rows.select_columns(columns).rename_columns(dict(zip(columns, ("source", "target"), strict=True)))
+    columns = {source_lang: "source", target_lang: "target"}
+    return rows.select_columns([*columns]).rename_columns(columns)
 
 
 class PairEncoder(Encoder):
@@ -59,9 +46,10 @@ class PairEncoder(Encoder):
 
     def __init__(self, tokenizer, max_source_length: int, max_target_length: int):
         self.tokenizer, self.limits = tokenizer, (max_source_length, max_target_length)
-        self.ids = id_type(tokenizer)
-        self.features = Features({"input_ids": List(self.ids), "labels": List(self.ids), "length": Value("int32"),
-                                  "source_cut": Value("bool"), "target_cut": Value("bool")})  # fmt: skip
+        ids, is_cut = List(id_type(tokenizer)), Value("bool")
+        self.features = Features(
+            {"input_ids": ids, "labels": ids, "length": Value("int32"), "source_cut": is_cut, "target_cut": is_cut}
+        )
 
     def __call__(self, batch: dict) -> pa.Table:
         """Return the rows of a batch of pairs."""
@@ -75,8 +63,7 @@ class PairEncoder(Encoder):
             rows[f"{side}_cut"] = [i in cut for i in range(len(rows[column]))]
         sides = zip(rows["input_ids"], rows["labels"], strict=True)
         rows["length"] = [max(len(source), len(target)) for source, target in sides]
-        lists = {column: make_lists(rows[column], self.ids) for column in ("input_ids", "labels")}
-        return pa.table(rows | lists, schema=self.features.arrow_schema)
+        return pa.table(rows, schema=self.features.arrow_schema)
 
 
 def _encode(texts: list[str], tokenizer, side: str, limit: int | None = None) -> list[list[int]]:
@@ -156,7 +143,7 @@ def count_tokens(texts: Sequence[str], tokenizer) -> list[int]:
 
 
 class PairsWithBPEDropout(torch.utils.data.Dataset):
-    """Pairs that are tokenised anew each time, with merges left out at random (BPE-dropout, Provilkov et al. 2020).
+    """Pairs that are tokenised again each time, with merges left out at random (BPE-dropout, Provilkov et al. 2020).
 
     The tokenizers library draws the merges and takes no seed, so that a run cannot be repeated bit for bit.
 

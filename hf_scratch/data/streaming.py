@@ -23,7 +23,7 @@ from ..errors import UserError
 from .cache import content_cache, find_data_folder, list_files
 from .columns import TEXTS_AT_ONCE, count_bytes
 from .sampling import TokenBudgetBatchSampler
-from .splits import load_file, load_splits, reading, refuse_pattern, take_first, text_options
+from .splits import load_file, load_splits, reading, take_first, text_options
 
 POSITION = "stream_position"  # the key of a batch's position, beside its tensors
 
@@ -263,8 +263,6 @@ def load_stream(args, cache_dir: str | None = None) -> tuple[datasets.IterableDa
     else:
         folder = find_data_folder(name)
         with reading(f"`dataset_name` ({name})"):
-            if folder is not None:
-                refuse_pattern(folder)
             files = None if folder is None else list_files(folder, config_name)
             cache = cache_dir if files is None else content_cache(files, cache_dir, streaming=True)
             options = text_options(args.sample_by)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import torch
 from datasets import Dataset, Features, List, Value
 
-from .columns import Encoder, check_texts, encode_rows, id_type, make_lists
+from .columns import Encoder, check_columns, check_texts, encode_rows, id_type
 
 
 def take_texts(
@@ -30,14 +30,10 @@ def take_texts(
     Raises:
         ValueError: there is no such column, or a row has no text or something else in it.
     """
-    for option, column in (("text_column", text_column), ("prompt_column", prompt_column)):
-        if column is not None and column not in rows.column_names:
-            raise ValueError(
-                f"`{option}` is {column!r}, but the columns of {name} are {', '.join(rows.column_names)}. Set "
-                f"`--{option}`."
-            )
-        if column is not None:
-            check_texts(rows, column, name)
+    wanted = {"text_column": text_column} | ({} if prompt_column is None else {"prompt_column": prompt_column})
+    check_columns(rows.column_names, name, **wanted)
+    for column in wanted.values():
+        check_texts(rows, column, name)
     if prompt_column is not None:
         prompts, answers = list(rows[prompt_column]), list(rows[text_column])
         texts = [prompt + answer for prompt, answer in zip(prompts, answers, strict=True)]
@@ -69,23 +65,20 @@ def encode_texts(tokenizer, texts: Sequence[str]) -> list[list[int]]:
     return encoded
 
 
-def check_padding(tokenizer) -> None:
-    """Raise ValueError for a tokenizer without a padding token."""
-    if tokenizer.pad_token_id is None:
-        raise ValueError("The tokenizer has no padding token, which fills rows up. Set its `pad_token`.")
+def padding_id(tokenizer) -> int:
+    """The id that fills rows up, where nothing is predicted: the padding token, or else the one that ends a text."""
+    return end_id(tokenizer) if tokenizer.pad_token_id is None else tokenizer.pad_token_id
 
 
 class TextPacker(Encoder):
     """Packs a batch of texts into rows: see `pack_texts`."""
 
     def __init__(self, tokenizer, block_size: int, has_prompts: bool = False, packing: bool = True):
-        check_padding(tokenizer)
         self.tokenizer, self.block_size, self.end_id = tokenizer, block_size, end_id(tokenizer)
         self.packing = packing
-        self.types = {"input_ids": id_type(tokenizer)}
+        self.features = Features({"input_ids": List(id_type(tokenizer))})
         if has_prompts:
-            self.types["is_predicted"] = Value("bool")
-        self.features = Features({column: List(item) for column, item in self.types.items()})
+            self.features["is_predicted"] = List(Value("bool"))
 
     def __call__(self, batch: dict) -> pa.Table:
         """Return the rows of a batch of texts. The last row of the batch, or else of each text, is shorter."""
@@ -103,10 +96,7 @@ class TextPacker(Encoder):
             columns = {column: [list(chain.from_iterable(parts))] for column, parts in columns.items()}
         step = self.block_size - 1
         rows = {
-            column: make_lists(
-                [part[i : i + self.block_size] for part in parts for i in range(0, max(len(part) - 1, 1), step)],
-                self.types[column],
-            )
+            column: [part[i : i + self.block_size] for part in parts for i in range(0, max(len(part) - 1, 1), step)]
             for column, parts in columns.items()
         }
         return pa.table(rows, schema=self.features.arrow_schema)
@@ -144,7 +134,7 @@ def pack_texts(
         texts with prompts also `is_predicted`, a list of bools.
 
     Raises:
-        ValueError: the tokenizer has no padding token or none that ends a text.
+        ValueError: the tokenizer has no token that ends a text.
     """
     pack = TextPacker(tokenizer, block_size, "prompt" in texts.column_names, packing)
     return encode_rows(texts, pack, name, num_proc, cache_file_name)
@@ -158,14 +148,13 @@ class PackedTextsCollator:
         block_size: tokens per row. Shorter rows are padded, so that all batches have one length. None: rows are
             padded to the longest of the batch.
         attend_across_texts: whether the texts in a row see each other. If not, `position_ids` start again at 0 with
-            each text, and a text's first token is not predicted. From them, transformers makes a mask that keeps texts
-            apart, unless there is a cache: Trainer sets `use_cache` to False. A text begins after an end token,
-            wherever that comes from.
+            each text, and a text's first token is not predicted. transformers makes a mask of these positions that
+            keeps texts apart, but only without a cache: our trainers set `use_cache` to False. Every end token ends a
+            text, even one inside a document.
     """
 
     def __init__(self, tokenizer, block_size: int | None, attend_across_texts: bool = False):
-        check_padding(tokenizer)
-        self.pad_id, self.end_id = tokenizer.pad_token_id, end_id(tokenizer)
+        self.pad_id, self.end_id = padding_id(tokenizer), end_id(tokenizer)
         self.block_size, self.attend_across_texts = block_size, attend_across_texts
 
     def __call__(self, rows: Sequence[dict]) -> dict[str, torch.Tensor]:

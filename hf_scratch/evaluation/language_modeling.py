@@ -13,9 +13,8 @@ from torch.nn.functional import cross_entropy
 from transformers import PreTrainedModel
 
 from ..data.masking import MaskingCollator, split_texts
-from ..data.texts import check_padding, encode_texts, end_id
+from ..data.texts import encode_texts, end_id, padding_id
 from ..training.main_process import on_main_process
-from .logits import iterate_logits
 from .processes import compute_batches
 
 
@@ -43,13 +42,15 @@ def evaluate_language_model(
         block_size: tokens per window. Default: the model's positions.
         stride: tokens from one window's start to the next one's. Default: half of `block_size`.
 
+    A model of transformers computes all logits of a batch at once: lower `batch_size` if they need too much memory.
+
     Returns:
         "loss" (nats per token), "perplexity", "bits_per_byte" (bytes of the texts in UTF-8; the end tokens' cost is
         included), "tokens" (their number) and "seconds".
 
     Raises:
         ValueError: the model is an encoder, the window is longer than the model's positions, the stride would leave
-            tokens out, or the tokenizer has no padding token, or none that ends a text.
+            tokens out, or the tokenizer has no token that ends a text.
     """
     from .metrics import BitsPerByte, combine_in_memory  # imports evaluate
 
@@ -63,7 +64,6 @@ def evaluate_language_model(
             f"`stride` must be less than `block_size`, and that at most the model's {longest} positions; got {stride} "
             f"and {block_size}."
         )
-    check_padding(tokenizer)
     last = end_id(tokenizer)
     start = time.perf_counter()
     windows = []  # ids, and how many of the last ones are counted
@@ -77,22 +77,22 @@ def evaluate_language_model(
                 windows.append((window, end - counted))
                 counted = end
     windows.sort(key=lambda window: len(window[0]))
+    skip_logits = {"skip_logits": True} if hasattr(model.config, "skip_logits") else {}
 
     def compute(batch: Sequence[tuple[list[int], int]]) -> float:
         """The nats of all windows."""
         longest = max(len(ids) for ids, _ in batch)
-        input_ids = torch.full((len(batch), longest), tokenizer.pad_token_id)
-        targets = torch.full((len(batch), longest), -100)
+        input_ids = torch.full((len(batch), longest), padding_id(tokenizer))
+        labels = torch.full((len(batch), longest), -100)
         for row, (ids, count) in enumerate(batch):
             input_ids[row, : len(ids)] = torch.tensor(ids)
-            targets[row, len(ids) - count - 1 : len(ids) - 1] = torch.tensor(ids[-count:])
+            labels[row, len(ids) - count : len(ids)] = torch.tensor(ids[-count:])
         # the padding is after the text, where a causal model does not see it
-        blocks = iterate_logits(model, {"input_ids": input_ids.to(model.device)}, targets)
-        return sum(cross_entropy(*block, reduction="none").cpu().double().sum().item() for block in blocks)
+        inputs = {"input_ids": input_ids.to(model.device), "labels": labels.to(model.device)}
+        return model(**inputs, use_cache=False, **skip_logits).loss.item() * sum(count for _, count in batch)
 
     model.eval()
-    batches = [windows[begin : begin + batch_size] for begin in range(0, len(windows), batch_size)]
-    total = sum(compute_batches(batches, compute, "evaluating"))
+    total = sum(compute_batches(windows, batch_size, compute, "evaluating"))
     tokens = sum(count for _, count in windows)
     size = sum(len(text.encode()) for text in texts)
     return {
@@ -118,7 +118,7 @@ def evaluate_masked_language_model(
     Several processes share the batches. All of them must call this, and all get the result of one process.
 
     Args:
-        model: a `ScratchGPTForCausalLM` with `is_causal=False`.
+        model: an encoder, such as a `ScratchGPTForMaskedLM`.
         tokenizer: has a mask token.
         texts: rows with the column "text".
         mlm_probability: share of the tokens that is masked.
@@ -130,38 +130,28 @@ def evaluate_masked_language_model(
         prediction is right, 0 to 1), "tokens" (the masked ones) and "seconds".
 
     Raises:
-        ValueError: the model is causal, or the tokenizer has no mask token.
+        ValueError: the tokenizer has no mask token.
     """
-    check_encoder(model.config)
     start = time.perf_counter()
     with PartialState().local_main_process_first():  # the others read what it has cached
         rows = split_texts(texts, tokenizer, block_size or model.config.max_position_embeddings).to_list()
     collate = MaskingCollator(tokenizer, mlm_probability=mlm_probability)
 
-    def compute(batch: list[dict]) -> tuple[float, int, int]:
+    def compute(batch: Sequence[dict]) -> tuple[float, int, int]:
         """The batch's nats, right predictions and masked tokens."""
         inputs = {name: tensor.to(model.device) for name, tensor in collate(batch).items()}
-        targets = inputs["labels"]
-        nats, right = 0.0, 0
-        seen = {name: inputs[name] for name in ("input_ids", "attention_mask")}
-        for logits, tokens in iterate_logits(model, seen, targets):
-            nats += cross_entropy(logits, tokens, reduction="none").cpu().double().sum().item()
-            right += int((logits.argmax(-1) == tokens).sum())
-        return nats, right, int((targets != -100).sum())
+        targets = inputs.pop("labels")
+        is_masked = targets != -100
+        logits, tokens = model(**inputs).logits[is_masked].float(), targets[is_masked]
+        nats = cross_entropy(logits, tokens, reduction="sum").item()
+        return nats, int((logits.argmax(-1) == tokens).sum()), len(tokens)
 
     model.eval()
-    batches = [rows[begin : begin + batch_size] for begin in range(0, len(rows), batch_size)]
-    results = compute_batches(batches, compute, "evaluating")
+    results = compute_batches(rows, batch_size, compute, "evaluating")
     nats, right, tokens = (sum(column) for column in zip(*results, strict=True))
     loss = nats / tokens
     figures = {"loss": loss, "perplexity": math.exp(loss), "masked_accuracy": right / tokens, "tokens": tokens}
     return figures | {"seconds": time.perf_counter() - start}
-
-
-def check_encoder(config) -> None:
-    """Raise ValueError unless the config is that of an encoder, which masked language modelling needs."""
-    if getattr(config, "is_causal", True):
-        raise ValueError("`mlm_probability` needs an encoder: set `is_causal=false` in `config_overrides`.")
 
 
 def take_questions(rows: Dataset, separator: str | None, name: str = "the texts") -> Sequence[str] | None:
@@ -181,12 +171,9 @@ def take_questions(rows: Dataset, separator: str | None, name: str = "the texts"
     if separator is None:
         return None
     parts = [text.partition(separator) for text in rows["text"]]
-    for i, (question, found, _) in enumerate(parts):
-        if not found:
-            raise ValueError(
-                f"`answer_after` is {separator!r}, which is not in row {i}, counted from 0, of {name}: "
-                f"{question[:80]!r}."
-            )
+    if without := [i for i, (_, found, _) in enumerate(parts) if not found]:
+        row = f"row {without[0]}, counted from 0, of {name}: {parts[without[0]][0][:80]!r}"
+        raise ValueError(f"`answer_after` is {separator!r}, which is not in {row}.")
     return [question + separator for question, _, _ in parts]
 
 
@@ -223,7 +210,7 @@ def count_answer_tokens(
 def evaluate_answers(
     model: PreTrainedModel, tokenizer, texts: Sequence[str], prompts: Sequence[str], batch_size: int = 200
 ) -> dict:
-    """Count how often greedy decoding of a question gives the text's answer, to the last character.
+    """Count how often greedy decoding gives exactly the text's answer to its question.
 
     Several processes share the batches. All of them must call this, and all get the result of one process.
 
@@ -246,15 +233,14 @@ def evaluate_answers(
     max_new_tokens = count_answer_tokens(model.config, tokenizer, questions, texts)
     model.eval()
 
-    def compute(begin: int) -> list[str]:
+    def compute(batch: Sequence[str]) -> list[str]:
         """The questions with the model's answers."""
-        rows = slice(begin, begin + batch_size)
-        inputs = tokenizer(questions[rows], padding=True, padding_side="left", return_tensors="pt").to(model.device)
+        inputs = tokenizer(batch, padding=True, padding_side="left", return_tensors="pt").to(model.device)
         # models with a head have `generate`, which PreTrainedModel does not annotate
         output = model.generate(**inputs, do_sample=False, max_new_tokens=max_new_tokens)  # ty: ignore[not-callable]
         return tokenizer.batch_decode(output, skip_special_tokens=True)
 
-    answered = list(chain(*compute_batches(range(0, len(texts), batch_size), compute, "answering")))
+    answered = list(chain(*compute_batches(questions, batch_size, compute, "answering")))
     metric = combine_in_memory(ExactMatch)
     scores = on_main_process(lambda: metric.compute(predictions=answered, references=texts))
     return {"accuracy": scores["exact_match"], "answers": len(texts)}
@@ -263,7 +249,7 @@ def evaluate_answers(
 def sample_text(model: PreTrainedModel, tokenizer, prompt: str, max_new_tokens: int = 100, seed: int = 0) -> str:
     """Continue a prompt by tokens drawn from the model's whole distribution.
 
-    Torch's random state is the same afterwards, so that a training may go on.
+    Torch's random state is the same afterwards, so training can continue.
 
     Args:
         model: the language model; it is put into evaluation mode.

@@ -17,7 +17,7 @@ from typing import Any
 import evaluate
 from datasets import Features, List, Value
 
-from ..extras import extra
+from ..errors import extra
 
 
 class TextMetric(evaluate.Metric):

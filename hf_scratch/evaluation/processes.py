@@ -13,16 +13,13 @@ R = TypeVar("R")
 
 
 def own_batches() -> slice:
-    """Return which of an evaluation's batches this process computes: every n-th of n processes.
-
-    Whole batches are dealt out, so that each is made of the same rows as on one process.
-    """
+    """Return which of an evaluation's batches this process computes: whole ones, every n-th of n processes."""
     state = PartialState()
     return slice(state.process_index, None, state.num_processes)
 
 
 def gather_results(results: Iterable[tuple[int, R]]) -> list[R]:
-    """Gather the results of all processes. All of them must call this.
+    """Gather the results of all processes, all of which must call this.
 
     Args:
         results: this process's, each with its place among all, counted from 0.
@@ -33,17 +30,19 @@ def gather_results(results: Iterable[tuple[int, R]]) -> list[R]:
     return [result for _, result in sorted(dict(gather_object(list(results))).items())]
 
 
-def compute_batches(batches: Sequence[B], compute: Callable[[B], R], description: str) -> list[R]:
-    """Call `compute` on each batch, on one of the processes. All of them must call this.
+def compute_batches(rows: Sequence[B], batch_size: int, compute: Callable[[Sequence[B]], R], what: str) -> list[R]:
+    """Call `compute` on each batch of rows, on one of the processes, all of which must call this.
 
     Args:
-        batches: all batches, the same on all processes.
+        rows: all rows, the same on all processes.
+        batch_size: rows per batch.
         compute: makes a batch's result, which can be pickled.
-        description: what the progress bar says.
+        what: what the progress bar says.
 
     Returns:
-        The result of each batch.
+        The results of all batches, in their order.
     """
+    batches = [rows[begin : begin + batch_size] for begin in range(0, len(rows), batch_size)]
     own = range(len(batches))[own_batches()]
-    bar = logging.tqdm(own, desc=description, unit=" batches", disable=not PartialState().is_main_process)
+    bar = logging.tqdm(own, desc=what, unit=" batches", disable=not PartialState().is_main_process)
     return gather_results((i, compute(batches[i])) for i in bar)

@@ -13,7 +13,7 @@ from typing import Any
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from transformers import PreTrainedConfig, Trainer
 
-from ..folders import hide_folders, public_name, require_output_dir
+from ..loading import hide_folders, public_name, require_output_dir
 from .plots import plot_learning_curve
 from .records import INTERRUPTED, Record, build_record, write_record
 from .tables import format_table

@@ -6,7 +6,7 @@ import os
 
 import torch
 
-from ..extras import extra
+from ..errors import extra
 
 with extra("train"):
     from matplotlib.axes import Axes

@@ -17,7 +17,7 @@ from typing import Any, NotRequired, TypedDict
 import torch
 from transformers import Trainer
 
-from ..folders import public_name
+from ..loading import public_name
 
 INTERRUPTED = "interrupted"  # ended before its last update and never evaluated on the test set
 

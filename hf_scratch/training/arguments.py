@@ -19,7 +19,6 @@ from ..data.cache import FILES, is_prepared, load_prepared
 from ..data.embedded import describe_embedded
 from ..data.splits import load_from_arguments
 from ..errors import UserError, without_option
-from ..progress import disable_bars
 from ..recipes import SIZES, find_recipe, list_recipes, parse_pairs, read_recipe, recipe_to_flags
 from ..tokenization import KINDS
 from .main_process import on_main_process

@@ -17,7 +17,7 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
 
 from ..errors import UserError
-from ..folders import require_output_dir
+from ..loading import require_output_dir
 from ..manifest import MANIFEST, write_manifest
 from .checkpoints import is_early, step_of
 from .fsdp import has_shards, read_shards

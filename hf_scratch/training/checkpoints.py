@@ -13,7 +13,7 @@ from transformers import TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from ..errors import UserError
-from ..folders import require_output_dir
+from ..loading import require_output_dir
 from ..manifest import MANIFEST, DamagedFolderError, check_manifest
 
 logger = logging.getLogger(__name__)
@@ -61,7 +61,13 @@ def delete_old_checkpoints(checkpoints: list[Path], limit: int | None, best: str
 
 
 def check_output_dir(output_dir: str, *ignored: str) -> None:
-    """Raise UserError unless `output_dir` is new or empty, apart from hidden files and names with ignored prefixes."""
+    """Raise UserError unless `output_dir` can be written, and is new or empty.
+
+    Hidden files and names with ignored prefixes do not count.
+    """
+    path = Path(output_dir).absolute()
+    if not os.access(next(each for each in (path, *path.parents) if each.exists()), os.W_OK | os.X_OK):
+        raise UserError(f"Choose another `--output_dir`: {output_dir} cannot be written.")
     names = os.listdir(output_dir) if os.path.isdir(output_dir) else []
     if not all(name.startswith((".", *ignored)) for name in names):
         raise UserError(

@@ -16,14 +16,14 @@ from accelerate import PartialState
 from accelerate.utils import gather_object
 from transformers import EarlyStoppingCallback, PreTrainedConfig, Trainer, TrainerCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, IntervalStrategy
+from transformers.utils.logging import tqdm
 
 from ..data.columns import ROWS_AT_ONCE
 from ..data.pairs import PairsWithBPEDropout
 from ..data.streaming import RowStream
 from ..errors import UserError
-from ..folders import require_output_dir
+from ..loading import require_output_dir
 from ..manifest import write_manifest
-from ..progress import show_progress
 from .callbacks import StopCallback, ends_epoch
 from .checkpoints import (
     check_checkpoint,
@@ -243,7 +243,7 @@ def hash_rows(dataset) -> str | None:
     digest = hashlib.sha256()
     # as stored: a transform may draw random numbers
     tables = dataset.with_format("arrow").iter(ROWS_AT_ONCE)
-    for table in show_progress(tables, "hashing the rows", total=len(dataset) // ROWS_AT_ONCE + 1):
+    for table in tqdm(tables, desc="hashing the rows", total=len(dataset) // ROWS_AT_ONCE + 1, delay=1, disable=None):
         table = table.select(sorted(table.column_names)).combine_chunks()
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, table.schema.remove_metadata()) as stream:

@@ -17,7 +17,7 @@ from tqdm.auto import tqdm
 from transformers import TrainingArguments
 
 from ..errors import UserError, command_words, without_option
-from ..folders import hide_folders, require_output_dir
+from ..loading import hide_folders, require_output_dir
 from .checkpoints import choose_checkpoint, whole_checkpoints
 from .main_process import on_main_process
 

@@ -22,7 +22,7 @@ from ..data.sampling import EmptyPartCollator, RowBatchSampler, SeededSampler, U
 from ..data.streaming import RowStream, StreamCollator
 from ..errors import USERS_ERRORS, UserError, describe
 from ..flops import count_flops
-from ..folders import public_name, require_output_dir
+from ..loading import public_name, require_output_dir
 from ..models.modeling_scratch_gpt import ScratchGPTForCausalLM
 from ..models.modeling_scratch_transformer import ScratchTransformerForConditionalGeneration
 from ..models.scratch_base import ScratchPreTrainedModel
@@ -123,6 +123,8 @@ class ScratchTrainerMixin(Trainer):
         with self.checkpoints.begin(resume_from_checkpoint) as checkpoint:
             ignore_data_skip = self.args.ignore_data_skip
             self.args.ignore_data_skip |= self.stream is not None  # which begins at its position
+            if tied := getattr(self.model, "all_tied_weights_keys", None):  # files hold them once: no warning of that
+                self.model._keys_to_ignore_on_save = set(tied)
             try:
                 return super().train(checkpoint, *args, **kwargs)
             except SETUP_ERRORS as error:

@@ -20,7 +20,7 @@ from benchmark_tables import CHOICE_RESULTS, ROOT, write_readmes
 from choice_tables import LEVERS, RUNS, TEACHER, format_choices
 
 from hf_scratch.errors import UserError, command, preparation
-from hf_scratch.folders import hide_folders
+from hf_scratch.loading import hide_folders
 from hf_scratch.reporting.records import read_record, read_records, write_record
 from hf_scratch.training.arguments import parse_arguments
 

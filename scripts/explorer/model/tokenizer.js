@@ -108,7 +108,11 @@ const MODELS = {
       }
     };
   },
-  WordLevel: ({ vocab, unk_token: unknownToken }) => (piece) => [vocab.get(piece) ?? vocab.get(unknownToken)],
+  WordLevel: ({ vocab, unk_token: unknownToken }) => (piece) => {
+    const id = vocab.get(piece) ?? vocab.get(unknownToken);
+    if (id === undefined) throw new Error(`The model's vocabulary lacks "${piece}".`);
+    return [id];
+  },
 };
 
 // ids to the ids that the model reads
