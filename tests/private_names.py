@@ -95,6 +95,10 @@ PRIVATE_NAMES = [
         "Called for the DataLoader, as in Trainer's own.",
     ),
     PrivateName(
+        TRAINER, "_get_train_sampler",
+        "Compared: a user's trainer that overrides it has an order of its own.",
+    ),
+    PrivateName(
         TRAINER, "_train_batch_size",
         "Read: the batch size that `auto_find_batch_size` may have lowered.",
     ),

@@ -18,7 +18,7 @@ class UpdateBatchSampler(Sampler[list[int]]):
     """Base of the samplers: yields the parts of each update one after the other, or those of one process.
 
     A part has every n-th row, so that the parts have as many rows each, or one more. Parts of an update with fewer
-    rows than parts are empty (see `EmptyPartCollator`).
+    rows than parts are empty (see `EmptyPartCollator`), or left out.
 
     Args:
         parts: parts of an update: the processes times the steps of gradient accumulation.
@@ -50,17 +50,23 @@ class UpdateBatchSampler(Sampler[list[int]]):
         """Yield the rows of each update of the epoch."""
         raise NotImplementedError
 
+    def part_counts(self, sizes: np.ndarray) -> np.ndarray:
+        """Return how many parts updates of these sizes have: equally many for each process."""
+        return np.full_like(sizes, self.parts)
+
     def __iter__(self) -> Iterator[list[int]]:
         for rows in self.updates():
-            for part in range(self.process_index, self.parts, self.num_processes):
+            count = int(self.part_counts(np.array(len(rows))))
+            for part in range(self.process_index, count, self.num_processes):
                 yield rows[part :: self.parts].tolist()
 
     def __len__(self) -> int:
-        return self.parts // self.num_processes * len(self.update_sizes())
+        return int(self.part_counts(self.update_sizes()).sum()) // self.num_processes
 
 
 class RowBatchSampler(UpdateBatchSampler):
-    """Updates of a fixed number of rows. The last update of an epoch has what is left.
+    """Updates of a fixed number of rows. The last update of an epoch has what is left, without the steps of gradient
+    accumulation in which no process has a row.
 
     A `LengthGroupedSampler` gives rows by falling length, up to 50 updates at a time. Here their updates are shuffled,
     so that a training does not end each round on short rows; the one with the longest row still comes first.
@@ -87,6 +93,10 @@ class RowBatchSampler(UpdateBatchSampler):
         full, rest = divmod(len(self.order), self.rows_per_update)  # ty: ignore[invalid-argument-type]
         sizes = np.full(full, self.rows_per_update)
         return np.append(sizes, rest) if rest and not self.leave_out_rest else sizes
+
+    def part_counts(self, sizes: np.ndarray) -> np.ndarray:
+        """Return how many parts updates of these sizes have: no process has a row in those left out."""
+        return np.minimum(self.parts, round_up(sizes, self.num_processes))
 
     def updates(self) -> Iterator[np.ndarray]:
         """Yield the rows of each update of the epoch."""
