@@ -99,6 +99,10 @@ PRIVATE_NAMES = [
         "Set to the tied weights: Trainer warns, when it resumes, of all others that a checkpoint lacks.",
     ),
     PrivateName(
+        TRAINER, "_get_train_sampler",
+        "Compared: a user's trainer that overrides it has an order of its own.",
+    ),
+    PrivateName(
         TRAINER, "_train_batch_size",
         "Read: the batch size that `auto_find_batch_size` may have lowered.",
     ),

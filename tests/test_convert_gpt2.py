@@ -139,6 +139,13 @@ def test_every_field_travels():
         assert getattr(again, name) == getattr(gpt2.config, name), name
 
 
+def test_blocks_that_the_config_counts_and_the_model_lacks_are_not_made_up():
+    model = make_gpt2(**SIZES["untied"])
+    model.transformer.h = model.transformer.h[:1]
+    with pytest.raises(IndexError):
+        from_gpt2(model)
+
+
 def test_special_tokens_outside_the_vocabulary_are_left_out():
     assert GPT2Config().eos_token_id > 60
     gpt2 = make_gpt2(**SIZES["tiny"], bos_token_id=GPT2Config().bos_token_id, eos_token_id=[2, 60], pad_token_id=None)

@@ -445,22 +445,28 @@ def test_updates_of_tokens_are_as_full_as_can_be():
 @given(
     rows=st.integers(1, 50),
     size=st.integers(1, 12),
-    parts=st.integers(1, 4),
+    steps=st.integers(1, 4),
+    processes=st.integers(1, 3),
     drop_last=st.booleans(),
     epoch=st.integers(0, 2),
     is_grouped=st.booleans(),
 )
-def test_updates_of_rows(rows, size, parts, drop_last, epoch, is_grouped):
-    def make(parts):
+def test_updates_of_rows(rows, size, steps, processes, drop_last, epoch, is_grouped):
+    def make(parts, process=0, processes=1):
         order = LengthGroupedSampler(size, lengths=list(range(rows))) if is_grouped else RandomSampler(range(rows))
         sampler = RowBatchSampler(SeededSampler(order, seed=3), size, parts, drop_last)
+        sampler.process_index, sampler.num_processes = process, processes
         sampler.set_epoch(epoch)
         return sampler
 
-    updates, dealt = list(make(1)), list(make(parts))
-    assert len(dealt) == len(make(parts)) == parts * len(updates)
-    for i, update in enumerate(updates):
-        assert sorted(row for part in dealt[i * parts : (i + 1) * parts] for row in part) == sorted(update)
+    updates = list(make(1))
+    samplers = [make(steps * processes, process, processes) for process in range(processes)]
+    dealt = [list(sampler) for sampler in samplers]
+    used = [min(steps, -(-len(update) // processes)) for update in updates]  # steps in which a process has a row
+    assert [len(parts) for parts in dealt] == [len(sampler) for sampler in samplers] == [sum(used)] * processes
+    for update, count in zip(updates, used, strict=True):
+        parts = [parts.pop(0) for parts in dealt for _ in range(count)]
+        assert sorted(row for part in parts for row in part) == sorted(update)
     seen = [row for update in updates for row in update]
     assert len(set(seen)) == len(seen) == (rows // size * size if drop_last else rows)
     assert all(len(update) == size for update in updates[:-1])

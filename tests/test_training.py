@@ -10,6 +10,7 @@ from conftest import TRANSFORMER, make_gpt, make_transformer
 from datasets import Dataset
 from peft import LoraConfig, get_peft_model
 from torch.distributed.fsdp import fully_shard
+from torch.nn.utils.rnn import pad_sequence
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import (
     AutoModelForSeq2SeqLM,
@@ -19,11 +20,12 @@ from transformers import (
     MarianConfig,
     MarianMTModel,
     Seq2SeqTrainingArguments,
+    Trainer,
     TrainerCallback,
     TrainingArguments,
 )
 
-from hf_scratch import ScratchTransformerForConditionalGeneration
+from hf_scratch import ScratchGPTForSequenceClassification, ScratchTransformerForConditionalGeneration
 from hf_scratch.data.pairs import PairsWithBPEDropout, tokenize_pairs
 from hf_scratch.flops import count_flops
 from hf_scratch.manifest import write_manifest
@@ -237,8 +239,10 @@ def test_what_another_librarys_model_would_ignore_is_refused(tmp_path, option):
     own = {"r_drop_alpha": 1.0, "teacher_models": [model]}
     smoothing = 0.0 if option in own else 0.1
     args = TrainingArguments(tmp_path, use_cpu=True, label_smoothing_factor=smoothing)
-    with pytest.raises(ValueError, match=f"`{option}` is set, but GPT2LMHeadModel is no model of hf_scratch"):
-        LanguageModelTrainer(model=model, args=args, **{option: own[option]} if option in own else {})
+    for other in (model, ScratchGPTForSequenceClassification(make_gpt().config)):
+        name = type(other).__name__
+        with pytest.raises(ValueError, match=f"`{option}` is set, but {name} is no language model of hf_scratch"):
+            LanguageModelTrainer(model=other, args=args, **{option: own[option]} if option in own else {})
     with_adapter = get_peft_model(make_gpt(), LoraConfig(target_modules=["q_proj"]))
     LanguageModelTrainer(model=with_adapter, args=args, **{option: own[option]} if option in own else {})
 
@@ -257,6 +261,71 @@ def test_what_a_loss_of_ones_own_would_ignore_is_refused(tmp_path, option):
         LanguageModelTrainer(**options, **{name: value for name, value in own.items() if name == option})
     args.label_smoothing_factor = 0.0
     LanguageModelTrainer(**options)
+
+
+IDS = [[1, 5, 6, 2], [1, 7, 8, 9, 2], [1, 9, 2], [1, 6, 5, 7, 2], [1, 8, 2]]
+
+
+def collate(rows: list[dict]) -> dict[str, torch.Tensor]:
+    """A collator of a user's own."""
+    ids = pad_sequence([torch.tensor(row["input_ids"]) for row in rows], batch_first=True)
+    return {"input_ids": ids, "attention_mask": (ids != 0).long(), "labels": torch.tensor([r["labels"] for r in rows])}
+
+
+def train_gpt(model, rows, folder, trainer_class=LanguageModelTrainer, **options) -> LanguageModelTrainer:
+    args = {"num_train_epochs": 1, "per_device_train_batch_size": 2, "save_strategy": "no", "logging_steps": 1}
+    args = TrainingArguments(folder, use_cpu=True, disable_tqdm=True, report_to=[], seed=3, **args | options)
+    trainer = trainer_class(model=model, args=args, train_dataset=rows, data_collator=collate)
+    trainer.train()
+    return trainer
+
+
+@pytest.mark.parametrize("labels", [[0, 1, 2, 0, 1], [0.5, 1.0, 0.0, 2.0, 1.5]], ids=["classes", "numbers"])
+@pytest.mark.parametrize("accumulation", [1, 4])
+def test_a_classifier_learns_in_our_trainer_what_it_does_in_the_stock_one(tmp_path, labels, accumulation):
+    """In particular, from the last update of an epoch, which has fewer rows than steps of gradient accumulation."""
+    rows = [{"input_ids": ids, "labels": label} for ids, label in zip(IDS, labels, strict=True)]
+    weights = []
+    for trainer_class in (Trainer, LanguageModelTrainer):
+        config = make_gpt(num_labels=1 if isinstance(labels[0], float) else 3).config
+        torch.manual_seed(0)
+        model = ScratchGPTForSequenceClassification(config)
+        options = {"per_device_train_batch_size": 1, "optim": "sgd", "gradient_accumulation_steps": accumulation}
+        trainer = train_gpt(model, rows, tmp_path, trainer_class, **options)
+        assert trainer.state.global_step == math.ceil(len(rows) / accumulation)
+        weights.append(model.state_dict())
+    torch.testing.assert_close(*weights)
+
+
+ROWS = [{"input_ids": [1, *range(i, i + 3)], "labels": [1, *range(i, i + 3)]} for i in range(5, 10)]
+
+
+class RowsInOrder(torch.utils.data.IterableDataset):
+    def __len__(self):
+        return len(ROWS)
+
+    def __iter__(self):
+        return iter(ROWS)
+
+
+@pytest.mark.parametrize("strategy", ["random", "group_by_length"])
+@pytest.mark.parametrize("rows", [ROWS, RowsInOrder()], ids=["list", "iterable with a length"])
+def test_rows_need_not_be_a_dataset_of_datasets(tmp_path, rows, strategy):
+    assert train_gpt(make_gpt(), rows, tmp_path, train_sampling_strategy=strategy).state.global_step == 3
+
+
+def test_a_users_own_sampler_gives_the_rows(tmp_path):
+    class Mine(LanguageModelTrainer):
+        def _get_train_sampler(self, *args):
+            return torch.utils.data.SubsetRandomSampler([1, 3, 1, 3])
+
+        def compute_loss(self, model, inputs, *args, **kwargs):
+            seen.extend(inputs["input_ids"][:, 1].tolist())
+            return super().compute_loss(model, inputs, *args, **kwargs)
+
+    seen = []
+    train_gpt(make_gpt(), ROWS, tmp_path, Mine)
+    assert sorted(seen) == [6, 6, 8, 8]
 
 
 def test_a_teacher_that_begins_with_another_token_is_refused(tmp_path, joint_tokenizer):

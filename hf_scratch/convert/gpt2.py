@@ -77,9 +77,9 @@ def from_gpt2(model: GPT2LMHeadModel | str | os.PathLike) -> ScratchGPTForCausal
     for ours, theirs in OUTSIDE_THE_BLOCKS.items():
         state[ours] = weights.pop(theirs)
     blocks: Any = model.transformer.h  # a ModuleList does not say what it holds
-    for i, block in enumerate(blocks):
+    for i in range(config.num_hidden_layers):
         # exactly 1 for the published GPT-2s, so their weights stay bit-identical
-        scale = block.attn.scaling / config.head_dim**-0.5
+        scale = blocks[i].attn.scaling / config.head_dim**-0.5
         for kind in ("weight", "bias"):
             for ours, theirs in BLOCK.items():
                 state[f"model.layers.{i}.{ours}.{kind}"] = weights.pop(f"transformer.h.{i}.{theirs}.{kind}").t()

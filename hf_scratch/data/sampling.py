@@ -19,7 +19,7 @@ class UpdateBatchSampler(Sampler[list[int]]):
     """Base of the samplers: yields the parts of each step one after the other, or those of one process.
 
     A part has every n-th row, so that the parts have as many rows each, or one more. Parts of a step with fewer
-    rows than parts are empty (see `EmptyPartCollator`).
+    rows than parts are empty (see `EmptyPartCollator`), or left out.
 
     Args:
         parts: parts of a step: the processes times the gradient accumulation steps.
@@ -51,17 +51,23 @@ class UpdateBatchSampler(Sampler[list[int]]):
         """Yield the rows of each step of the epoch."""
         raise NotImplementedError
 
+    def part_counts(self, sizes: np.ndarray) -> np.ndarray:
+        """Return how many parts updates of these sizes have: equally many for each process."""
+        return np.full_like(sizes, self.parts)
+
     def __iter__(self) -> Iterator[list[int]]:
         for rows in self.updates():
-            for part in range(self.process_index, self.parts, self.num_processes):
+            count = int(self.part_counts(np.array(len(rows))))
+            for part in range(self.process_index, count, self.num_processes):
                 yield rows[part :: self.parts].tolist()
 
     def __len__(self) -> int:
-        return self.parts // self.num_processes * len(self.update_sizes())
+        return int(self.part_counts(self.update_sizes()).sum()) // self.num_processes
 
 
 class RowBatchSampler(UpdateBatchSampler):
-    """Steps of a fixed number of rows. The last step of an epoch has what is left.
+    """Steps of a fixed number of rows. The last step of an epoch has the rows that are left, without the gradient
+    accumulation steps in which no process has a row.
 
     A `LengthGroupedSampler` gives rows by falling length, up to 50 steps at a time. Here their steps are shuffled,
     so that a training does not end each round on short rows; the one with the longest row still comes first.
@@ -88,6 +94,10 @@ class RowBatchSampler(UpdateBatchSampler):
         full, rest = divmod(len(self.order), self.rows_per_update)  # ty: ignore[invalid-argument-type]
         sizes = np.full(full, self.rows_per_update)
         return np.append(sizes, rest) if rest and not self.leave_out_rest else sizes
+
+    def part_counts(self, sizes: np.ndarray) -> np.ndarray:
+        """Return how many parts updates of these sizes have: no process has a row in those left out."""
+        return np.minimum(self.parts, round_up(sizes, self.num_processes))
 
     def updates(self) -> Iterator[np.ndarray]:
         """Yield the rows of each step of the epoch."""

@@ -18,7 +18,7 @@ from transformers import HfArgumentParser, PreTrainedConfig, TrainingArguments, 
 from ..data.cache import FILES, is_prepared, load_prepared
 from ..data.embedded import describe_embedded
 from ..data.splits import load_from_arguments
-from ..errors import UserError, without_option
+from ..errors import UserError, disable_bars, without_option
 from ..recipes import SIZES, find_recipe, list_recipes, parse_pairs, read_recipe, recipe_to_flags
 from ..tokenization import KINDS
 from .main_process import on_main_process

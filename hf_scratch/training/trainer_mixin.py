@@ -11,13 +11,14 @@ import datasets
 import numpy as np
 import torch
 from accelerate.data_loader import prepare_data_loader
-from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
+from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler
 from transformers import PreTrainedModel, Trainer, TrainingArguments
 from transformers.trainer import TRAINING_ARGS_NAME
 from transformers.trainer_pt_utils import LengthGroupedSampler
 from transformers.trainer_utils import seed_worker
 
 from ..data.columns import read_numbers
+from ..data.pairs import PairsWithBPEDropout
 from ..data.sampling import EmptyPartCollator, RowBatchSampler, SeededSampler, UpdateBatchSampler
 from ..data.streaming import RowStream, StreamCollator
 from ..errors import USERS_ERRORS, UserError, describe
@@ -99,8 +100,9 @@ class ScratchTrainerMixin(Trainer):
             "teacher_models": self.distillation_alpha,
         }
         given, own = [name for name, value in wanted.items() if value], self.compute_loss_func is not None
-        if given and (own or not hasattr(self.model, "take_loss_kwargs")):
-            why = "`compute_loss_func` ignores it" if own else f"{type(self.model).__name__} is no model of hf_scratch"
+        if given and (own or not (hasattr(self.model, "take_loss_kwargs") and hasattr(self.model, "lm_head"))):
+            name = type(self.model).__name__
+            why = "`compute_loss_func` ignores it" if own else f"{name} is no language model of hf_scratch"
             raise ValueError(f"`{given[0]}` is set, but {why}: leave it out.")
         self.moving_average = None if ema_decay is None else MovingAverage(ema_decay)
         self.stream = self.train_dataset if isinstance(self.train_dataset, RowStream) else None
@@ -169,7 +171,8 @@ class ScratchTrainerMixin(Trainer):
 
     def floating_point_ops(self, inputs: dict[str, Any]) -> int:
         """Count the operations of a step, for the MFU."""
-        if not (isinstance(self.model, ScratchPreTrainedModel) and {"input_ids", "labels"} <= inputs.keys()):
+        is_ours = isinstance(self.model, ScratchPreTrainedModel) and hasattr(self.model, "lm_head")
+        if not (is_ours and {"input_ids", "labels"} <= inputs.keys()):
             return super().floating_point_ops(inputs)
         return count_flops(self.model, inputs) * (2 if self.r_drop_alpha else 1)
 
@@ -198,6 +201,8 @@ class ScratchTrainerMixin(Trainer):
         args, config = self.args, self.accelerator.dataloader_config
         rows: Any = self.train_dataset
         is_stock = config.dispatch_batches or config.split_batches or not hasattr(rows, "__len__")
+        is_stock |= isinstance(rows, IterableDataset)  # which may have a length
+        is_stock |= type(self)._get_train_sampler is not Trainer._get_train_sampler  # a user's own order
         is_split = self.get_tp_size() * self.get_cp_size() * self.get_sp_size() > 1  # processes share rows
         if is_stock or is_split or args.train_sampling_strategy == "batch_rebalance":
             return None
@@ -221,8 +226,10 @@ class ScratchTrainerMixin(Trainer):
         """Return the training rows' lengths: their column "length", or else the tokens of `input_ids`."""
         rows: Any = self.train_dataset
         column = self.args.length_column_name
+        if isinstance(rows, PairsWithBPEDropout):
+            rows = rows.encoded
         if not isinstance(rows, datasets.Dataset):
-            return np.asarray(rows[column])
+            return np.array([len(row["input_ids"]) for row in rows])
         if column in rows.column_names:
             return read_numbers(rows, column)
         return np.array([len(ids) for ids in rows["input_ids"]])

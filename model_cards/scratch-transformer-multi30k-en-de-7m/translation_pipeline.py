@@ -35,8 +35,9 @@ class TranslationPipeline(Pipeline):
         kwargs: passed to `generate()`.
 
     Raises:
-        ValueError: an input is not a string, or is too long and `truncation` is False; for a list before any of it is
-            translated, with the index of the long input, counted from 0. Or a language is not the model's own.
+        ValueError: an input is not a string, or a language is not the model's own. Or an input of a list is too long
+            and `truncation` is False: before any of it is translated, with the long input's index, counted from 0.
+        IndexError: a string by itself, or an input of an iterator or Dataset, is too long: torch's error.
     """
 
     return_name = "translation"
