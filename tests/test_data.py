@@ -15,7 +15,7 @@ from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from hf_scratch.data.masking import split_texts
 from hf_scratch.data.pairs import PairsWithBPEDropout, count_cut, take_pairs, tokenize_pairs
-from hf_scratch.data.sampling import EmptyPartCollator, RowBatchSampler, SeededSampler, TokenBudgetBatchSampler
+from hf_scratch.data.sampling import EmptyPartCollator, RowBatchSampler, TokenBudgetBatchSampler
 from hf_scratch.data.splits import load_splits
 from hf_scratch.data.streaming import load_stream
 from hf_scratch.data.texts import PackedTextsCollator, pack_texts, take_texts
@@ -454,7 +454,7 @@ def test_updates_of_tokens_are_as_full_as_can_be():
 def test_updates_of_rows(rows, size, steps, processes, drop_last, epoch, is_grouped):
     def make(parts, process=0, processes=1):
         order = LengthGroupedSampler(size, lengths=list(range(rows))) if is_grouped else RandomSampler(range(rows))
-        sampler = RowBatchSampler(SeededSampler(order, seed=3), size, parts, drop_last)
+        sampler = RowBatchSampler(order, size, parts, drop_last, seed=3)
         sampler.process_index, sampler.num_processes = process, processes
         sampler.set_epoch(epoch)
         return sampler
@@ -480,7 +480,7 @@ def test_updates_of_rows(rows, size, steps, processes, drop_last, epoch, is_grou
 def test_updates_of_rows_grouped_by_length_are_in_random_order():
     """Trainer's own come by falling length."""
     grouped, generator = LengthGroupedSampler(4, lengths=list(range(400))), torch.Generator().manual_seed(3)
-    updates = list(RowBatchSampler(SeededSampler(grouped, seed=3), 4))
+    updates = list(RowBatchSampler(grouped, 4, seed=3))
     grouped.generator = generator
     rows = list(grouped)
     stock = [rows[begin : begin + 4] for begin in range(0, 400, 4)]

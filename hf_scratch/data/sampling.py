@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import RandomSampler, Sampler
+from torch.utils.data import RandomSampler, Sampler, SequentialSampler
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
 
@@ -73,25 +73,28 @@ class RowBatchSampler(UpdateBatchSampler):
     so that a training does not end each round on short rows; the one with the longest row still comes first.
 
     Args:
-        sampler: gives the order of the rows; a `SeededSampler` gets the epoch.
+        sampler: gives the order of the rows.
         rows_per_update: rows of a step, on all processes together.
         parts: see `UpdateBatchSampler`.
         drop_last: leave out what does not fill a step.
+        seed: decides a random order, together with the epoch. With torch's global random numbers, it would differ
+            after resuming, and between processes.
     """
 
-    def __init__(self, sampler: Sampler[int], rows_per_update: int, parts: int = 1, drop_last: bool = False):
+    def __init__(
+        self,
+        sampler: RandomSampler | LengthGroupedSampler | SequentialSampler,
+        rows_per_update: int,
+        parts: int = 1,
+        drop_last: bool = False,
+        seed: int = 42,
+    ):
         super().__init__(parts)
-        self.order, self.rows_per_update, self.leave_out_rest = sampler, rows_per_update, drop_last
-
-    def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch's order."""
-        super().set_epoch(epoch)
-        if isinstance(self.order, SeededSampler):
-            self.order.set_epoch(epoch)
+        self.order, self.rows_per_update, self.leave_out_rest, self.seed = sampler, rows_per_update, drop_last, seed
 
     def update_sizes(self) -> np.ndarray:
         """Return how many rows each step has, the first step's first."""
-        full, rest = divmod(len(self.order), self.rows_per_update)  # ty: ignore[invalid-argument-type]
+        full, rest = divmod(len(self.order), self.rows_per_update)
         sizes = np.full(full, self.rows_per_update)
         return np.append(sizes, rest) if rest and not self.leave_out_rest else sizes
 
@@ -101,10 +104,12 @@ class RowBatchSampler(UpdateBatchSampler):
 
     def updates(self) -> Iterator[np.ndarray]:
         """Yield the rows of each step of the epoch."""
+        if not isinstance(self.order, SequentialSampler):
+            self.order.generator = torch.Generator().manual_seed(self.seed + self.epoch)
         rows = np.fromiter(self.order, dtype=np.int64)
         begins = np.arange(0, len(rows), self.rows_per_update)[: len(self.update_sizes())]
-        if isinstance(self.order, SeededSampler) and isinstance(self.order.sampler, LengthGroupedSampler):
-            rng = np.random.default_rng([self.order.seed % 2**63, self.epoch])
+        if isinstance(self.order, LengthGroupedSampler):
+            rng = np.random.default_rng([self.seed % 2**63, self.epoch])
             rng.shuffle(begins[1 : len(rows) // self.rows_per_update])  # a last step with fewer rows stays the last
         for begin in begins.tolist():
             yield rows[begin : begin + self.rows_per_update]
@@ -249,28 +254,3 @@ class EmptyPartCollator:
         return batch | {
             name: torch.full_like(batch[name], -100) for name in ("labels", "shift_labels") if name in batch
         }
-
-
-class SeededSampler(Sampler[int]):
-    """A torch sampler whose order depends on the seed and the epoch alone.
-
-    With torch's global random numbers, the order would differ after resuming, and between processes.
-
-    Args:
-        sampler: draws from its attribute `generator`.
-        seed: decides the order, together with the epoch.
-    """
-
-    def __init__(self, sampler: RandomSampler | LengthGroupedSampler, seed: int):
-        self.sampler, self.seed, self.epoch = sampler, seed, 0
-
-    def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch's order."""
-        self.epoch = epoch
-
-    def __iter__(self) -> Iterator[int]:
-        self.sampler.generator = torch.Generator().manual_seed(self.seed + self.epoch)
-        return iter(self.sampler)
-
-    def __len__(self) -> int:
-        return len(self.sampler)

@@ -19,7 +19,7 @@ from transformers.trainer_utils import seed_worker
 
 from ..data.columns import read_numbers
 from ..data.pairs import PairsWithBPEDropout
-from ..data.sampling import EmptyPartCollator, RowBatchSampler, SeededSampler, UpdateBatchSampler
+from ..data.sampling import EmptyPartCollator, RowBatchSampler, UpdateBatchSampler
 from ..data.streaming import RowStream, StreamCollator
 from ..errors import USERS_ERRORS, UserError, describe
 from ..flops import count_flops
@@ -212,9 +212,7 @@ class ScratchTrainerMixin(Trainer):
             order: Any = LengthGroupedSampler(rows_per_step, lengths=self.row_lengths().tolist())
         else:
             order = (SequentialSampler if args.train_sampling_strategy == "sequential" else RandomSampler)(rows)
-        if not isinstance(order, SequentialSampler):
-            order = SeededSampler(order, data_seed(args))
-        sampler = RowBatchSampler(order, rows_per_step, parts, args.dataloader_drop_last)
+        sampler = RowBatchSampler(order, rows_per_step, parts, args.dataloader_drop_last, data_seed(args))
         if not len(sampler):
             raise ValueError(
                 f"There is nothing to train: a step has {rows_per_step:,} rows, but there are {len(rows):,}, and "
