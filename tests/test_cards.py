@@ -13,7 +13,7 @@ from test_bad_inputs import PAIRS, TEXTS
 from test_scripts import TINY_GPT, TINY_TRANSFORMER, write
 
 from hf_scratch.evaluation.translation import evaluate_translation
-from hf_scratch.reporting.cards import describe_for_hub, describe_objective
+from hf_scratch.reporting.cards import Card, describe_for_hub, describe_objective
 
 
 @pytest.fixture
@@ -50,16 +50,14 @@ def test_a_run_without_validation_and_test_has_a_card_and_a_record(name, overrid
     recipe = "own_pairs" if name == "train_translation" else "own_texts"
     assert (record["recipe"], record["seed"], record["metrics"]) == (recipe, 1, {})
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    layers, positions = "1", "learned"
+    layers, positions = "num_hidden_layers 1", "learned"
     if name == "train_translation":
         assert record["train_rows"] == len(PAIRS)
-        layers, positions = "1 in the encoder, 1 in the decoder", "sinusoidal"
+        layers, positions = "encoder_layers 1, decoder_layers 1, num_hidden_layers 1", "sinusoidal"
     for row in (
         f"training rows | {record['train_rows']}",
-        f"layers | {layers}",
-        "width | 16",
-        f"norm | {'before each sublayer (pre-norm)' if config['norm_first'] else 'after each sublayer (post-norm)'}",
-        f"positions | {positions}, at most {config['max_position_embeddings']}",
+        f"config | {layers}, hidden_size 16, norm_first {config['norm_first']}, position_embedding_type {positions}, "
+        f"max_position_embeddings {config['max_position_embeddings']}",
         f"threads | {torch.get_num_threads()}",
     ):
         assert f"| {row} |" in card.text
@@ -81,7 +79,7 @@ def test_a_card_claims_no_licence_and_has_five_examples(train, tmp_path):
     exec(usage.replace("USER/translator", str(folder)), {})
     assert "The test set's 12 texts by greedy search." in card.text
     assert re.search(r"\| chrF \| [\d.]+ \| test set, `unseen.jsonl` \|", card.text)
-    assert {result.dataset_name for result in card.data.eval_results} == {"unseen.jsonl"}
+    assert {result.dataset_name for result in card.data.eval_results} == {"pairs.jsonl", "unseen.jsonl"}
     rows = card.text.split("## Examples")[1].split("## Training")[0].strip().splitlines()[4:]
     assert len(rows) == 5
     translations = (folder / "test_translations.txt").read_text(encoding="utf-8").split("\n")
@@ -175,7 +173,8 @@ def test_a_summarizer_is_scored_with_rouge(train, tmp_path):
 
 
 def test_the_hub_is_told_the_codes_of_languages_alone():
-    text = describe_for_hub("name", "translation", "scratch_transformer", ("pairs", "pairs"), [], ["German", "en"])
+    card = Card(name="name", task="translation", opening="", sections="", languages=["German", "en"])
+    text = describe_for_hub(card, "scratch_transformer", ("pairs", "pairs"), [])
     assert ModelCard(f"---\n{text}\n---\n").data.language == ["en"]
 
 

@@ -1,7 +1,7 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 """Every generated table of the READMEs shows what its JSON holds."""
 
-import copy
+import json
 import sys
 
 import pytest
@@ -16,7 +16,7 @@ def test_the_readmes_tables_are_those_of_their_json():
     import results
 
     tables = results.list_tables()
-    assert len(tables) == 4
+    assert len(tables) == 4 + 4  # READMEs, and the folders' RUNS.md
     assert all(
         results.update_file(readme, results.replace_blocks(readme, blocks), write=False)
         for readme, blocks in tables.items()
@@ -24,7 +24,7 @@ def test_the_readmes_tables_are_those_of_their_json():
 
 
 def test_a_block_is_compared_and_written_between_its_markers(tmp_path, capsys):
-    from benchmark_tables import replace_blocks, update_file
+    from results import replace_blocks, update_file
 
     path = tmp_path / "README.md"
     path.write_text("a\n<!-- speed -->\n| 1.00 |\n<!-- /speed -->\nb\n", encoding="utf-8")
@@ -43,17 +43,20 @@ def test_cells_are_formatted():
     assert table.splitlines() == ["| a | b |", "| --- | --- |", "| 1.00 | 3 |", "| x | 2.00 |"]
 
 
-def test_two_machines_stand_side_by_side():
-    import benchmark_tables as tables
+def test_rows_that_are_measured_again_take_the_place_of_kept_ones(tmp_path, monkeypatch):
+    import measuring
+    from tables import format_benchmark, read_machines
 
-    [first, *_] = tables.read_reports("benchmark")
-    second = copy.deepcopy(first)
-    second["machine"] |= {"cpu": "AMD EPYC", "features": ["AVX-512"]}
-    assert tables.file_name(second["machine"]) == "amd-epyc-avx-512.json"
-    second["rows"] = second["rows"][1:]  # the first row was not measured there
-    lines = tables.format_ratios([first, second], [row["name"] for row in first["rows"]]).splitlines()
-    assert lines[0].endswith(f"| {tables.name_machine(first['machine'])} | AMD EPYC (AVX-512) |")
-    ratios = [[cell.strip() for cell in line.split("|")[3:5]] for line in lines[2:]]
-    expected = [tables.format_ratio(row) for row in first["rows"]]
-    assert ratios == [[ratio, ratio if i else ""] for i, ratio in enumerate(expected)]
-    assert tables.format_benchmark([first, second]).count("### ") == 2
+    row = read_machines("benchmark")[0]["rows"][0]
+    monkeypatch.setattr(measuring, "RESULTS", tmp_path)
+    other = row | {"name": "other", "date": "2026-12-01", "measures": {"hf_scratch": [1.0, 2.0], "peer": [3.0, 4.0]}}
+    for rows in ([row, other], [row | {"note": "again"}]):
+        measuring.keep_rows("benchmark", rows)
+    measuring.keep_rows("benchmark", [row | {"name": "gone"}], [row["name"], "other", "not measured yet"])
+    (path,) = tmp_path.glob("benchmark/*.json")
+    rows = json.loads(path.read_text(encoding="utf-8"))["rows"]
+    assert [(each["name"], each["note"]) for each in rows] == [(row["name"], "again"), ("other", other["note"])]
+    table = format_benchmark(rows)
+    assert "| **2.50** | 2.00 to 3.00 | 2 | hf_scratch 1.500 s | peer 3.500 s |" in table
+    assert f"{row['date']}, torch {row['torch']}" in table
+    assert "2026-12-01" in table

@@ -1,12 +1,15 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Model cards of finished runs: what was trained, how, on what, and what it reached.
+"""Model cards: what was trained, how, on what, and what it reached.
 
-The values come from the run's record (records.py); this module formats them.
+The figures come from a run's record (records.py). A training writes its own card; the published folders' cards are
+written by the same `render_card`, with a hand-written introduction.
 """
 
+import json
 import os
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +27,17 @@ _TEMPLATE = """---
 
 # {name}
 
-{what} {origin} with hf_scratch, recipe `{recipe}`, data `{data}`.{teachers}
+{opening}
 
 ```python
 {usage}
 ```
+{output}
+`{repository}` stands for the model's repository on the Hub, or for its folder. `trust_remote_code=True` runs the
+Python files of that repository, which are the model's code: read them first. With hf_scratch installed,
+`import hf_scratch` takes its place.
 
-`{repository}` stands for the model's repository on the Hub, or for its folder. With hf_scratch installed,
-`import hf_scratch` takes the place of `trust_remote_code=True`.
+{sections}
 
 ## Results
 
@@ -47,13 +53,34 @@ _TEMPLATE = """---
 {command}
 ```
 
-The code in this folder is under Apache 2.0. {licence} The data have their own licence.
+The code in this folder is under Apache 2.0. {licence}
 """
+_OPENING = "{what} {origin} with hf_scratch, recipe `{recipe}`, data `{data}`.{teachers}"
+_SECTIONS = """## Intended use
+
+The model is for texts like those of its training data. It saw nothing else, and was measured on nothing else. It is
+not meant for other texts, for facts, or for decisions about people. The data have their own licence."""
 NUM_EXAMPLES, LONGEST_EXAMPLE = 5, 400  # texts, characters
-Result = tuple[str, str, float, str]  # a score's label, the Hub's name of its metric, its value, and the split
+
+# for each task the key of what its pipeline returns
+_OUTPUTS = {"translation": "translation_text", "summarization": "summary_text", "text-generation": "generated_text"}
+_OUTPUTS |= {"fill-mask": "sequence"}
+_CONFIG_FIELDS = ("encoder_layers", "decoder_layers", "num_hidden_layers", "hidden_size", "norm_first")
+_CONFIG_FIELDS += ("position_embedding_type", "max_position_embeddings")  # where a model has them
 
 # (split, key of the record's metrics, the Hub's name of the metric, label in the card, factor)
-_TRANSLATION_METRICS = (
+METRICS = (
+    *(
+        (split, key, key, label, 1)
+        for split in ("validation", "test")
+        for key, label in (
+            ("bits_per_byte", "bits per byte"),
+            ("loss", "loss [nats per token]"),
+            ("perplexity", "perplexity"),
+            ("accuracy", "accuracy of {answers} answers"),
+            ("masked_accuracy", "accuracy on {tokens:,} masked tokens"),
+        )
+    ),
     ("validation", "bleu", "bleu", "BLEU, greedy", 1),
     ("validation", "exact_match", "exact_match", "exact matches [%], greedy", 100),
     ("validation", "rougeL", "rouge", "ROUGE-L, greedy", 1),
@@ -66,17 +93,108 @@ _TRANSLATION_METRICS = (
     ("test", "rouge2", "rouge", "ROUGE-2", 1),
     ("test", "rougeL", "rouge", "ROUGE-L", 1),
 )
-_LANGUAGE_MODEL_METRICS = tuple(
-    (split, key, key, label, 1)
-    for split in ("validation", "test")
-    for key, label in (
-        ("bits_per_byte", "bits per byte"),
-        ("loss", "loss [nats per token]"),
-        ("perplexity", "perplexity"),
-        ("accuracy", "accuracy of {answers} answers"),
-        ("masked_accuracy", "accuracy on {tokens:,} masked tokens"),
+Result = tuple[str, str, float, str]  # a score's label, the Hub's name of its metric, its value, and the split
+
+
+@dataclass(kw_only=True)
+class Card:
+    """What a card says beside its run's record and the model's configuration.
+
+    Args:
+        name: the model's name.
+        task: the Hub's id of its task, which is also the pipeline's.
+        opening: Markdown below the title.
+        sections: Markdown between the example and the results.
+        repository: a Hub id for the example. Default: "USER/" and the name.
+        call: the arguments of the example's pipeline, as Python; the pipeline is `model`.
+        output: what the example prints, or may print; "" if that is unknown.
+        notes: Markdown below the table of results.
+        examples: a Markdown table of inputs and outputs; "" for none.
+        data: the data's Hub id, or else a name, and what to call it. Default: the record's.
+        files: for a split that is a file of its own, its name.
+        limits: for a split of which only some rows were used, how many at most.
+        languages: their codes; none if unknown.
+        base: the model that the training started from; "" for none.
+        license: the Hub's name of the weights' licence. Default: none is claimed.
+    """
+
+    name: str
+    task: str
+    opening: str
+    sections: str
+    repository: str = ""
+    call: str = '"..."'
+    output: str = ""
+    notes: str = ""
+    examples: str = ""
+    data: tuple[str, str] | None = None
+    files: Mapping[str, str] = field(default_factory=dict)
+    limits: Mapping[str, int] = field(default_factory=dict)
+    languages: Sequence[str] = ()
+    base: str = ""
+    license: str | None = None
+
+
+def render_card(card: Card, record: Record, config: PreTrainedConfig) -> str:
+    """A card's text."""
+    results: list[Result] = []
+    for split, key, kind, label, factor in METRICS:
+        values = record["metrics"].get(split, {})
+        if values.get(key) is not None:
+            results.append((label.format_map(values), kind, float(factor * values[key]), split))
+    sets = {split: f"{split} set" for split in record["metrics"]}
+    sets |= {split: f"{split} set, `{name}`" for split, name in card.files.items() if split in sets}
+    rows = [
+        [label, f"{value:.4f}" if kind == "bits_per_byte" else value, sets[split] + _limit(card.limits.get(split))]
+        for label, kind, value, split in results
+    ]
+    table = format_table(["metric", "value", "on"], rows) if rows else "There were no validation or test data."
+    licence = "No licence is given for the weights."
+    if card.license is not None:
+        licence = f"The weights are under `{card.license}`."
+    repository = card.repository or f"USER/{card.name}"
+    pipeline = f'model = pipeline("{card.task}", model="{repository}", trust_remote_code=True)'
+    example = f'{pipeline}\nprint(model({card.call})[0]["{_OUTPUTS[card.task]}"])'
+    return _TEMPLATE.format(
+        front_matter=describe_for_hub(card, config.model_type, card.data or (record["data"], record["data"]), results),
+        name=card.name,
+        opening=card.opening,
+        usage=f"from transformers import pipeline\n\n{example}",
+        output=f"\n```\n{card.output}\n```\n" if card.output else "",
+        repository=repository,
+        sections=card.sections,
+        results=f"{table}\n\n{card.notes}".strip(),
+        examples=f"\n## Examples\n\n{card.examples}\n" if card.examples else "",
+        training=format_training(record, config),
+        command=record["command"],
+        licence=licence,
     )
-)
+
+
+def _limit(rows: int | None) -> str:
+    return "" if rows is None else f", its first {rows:,} rows at most"
+
+
+def describe_for_hub(card: Card, model_type: str, data: tuple[str, str], results: Sequence[Result]) -> str:
+    """A card's front matter. The Hub refuses a card with a language that is no code, so such a name is left out."""
+    scores = []
+    for label, kind, value, split in results:
+        kept, shown = (card.files[split], card.files[split]) if split in card.files else data
+        scores.append(
+            EvalResult(card.task, kept, shown, kind, round(value, 4), metric_name=label, dataset_split=split)
+        )
+    front = ModelCardData(
+        base_model=card.base or None,
+        datasets=[data[0]] if data[0].count("/") == 1 else None,  # a Hub id
+        eval_results=scores,
+        language=[name for name in card.languages if re.fullmatch("[a-z]{2,3}", name)] or None,
+        library_name="transformers",
+        license=card.license,
+        model_name=card.name,
+        pipeline_tag=card.task,
+        tags=["hf_scratch", model_type],
+    )
+    return front.to_yaml().strip()
 
 
 def format_updates(record: Record) -> str:
@@ -90,94 +208,27 @@ def format_updates(record: Record) -> str:
 
 def format_time(record: Record) -> str:
     """For example "111 minutes"; "" if unknown."""
-    if record["minutes"] is None:
-        return ""
-    minutes = f"{record['minutes']:.0f}"
-    return f"{minutes} minute" if minutes == "1" else f"{minutes} minutes"
+    return "" if record["minutes"] is None else f"{record['minutes']:.0f} minutes"
 
 
 def format_training(record: Record, config: PreTrainedConfig) -> str:
     """The card's table of the model that a run has trained, of its config, and of how it was trained."""
     hardware = record["hardware"]
-    device = f"{hardware['processes']} x {hardware['device']}, {hardware['cpu_cores']} CPU cores"
     rows = {
         "parameters": f"{record['parameters']:,}",
-        **_describe_model(config),
+        "config": ", ".join(f"{name} {getattr(config, name)}" for name in _CONFIG_FIELDS if hasattr(config, name)),
         "training rows": f"{record['train_rows']:,}" if "train_rows" in record else "",
-        "updates": format_updates(record),
+        "steps": format_updates(record),
         "input tokens": f"{record['input_tokens']:,}",
         "time": format_time(record),
         "weights": record.get("weights", ""),
         "seed": record["seed"],
-        "hardware": device,
+        "hardware": f"{hardware['processes']} x {hardware['device']}, {hardware['cpu_cores']} CPU cores",
         "threads": hardware.get("threads", ""),
         "software": ", ".join(f"{package} {number}" for package, number in record.get("software", {}).items()),
+        "cut rows": "; ".join(f"{split}: {text}" for split, text in record.get("cut", {}).items()),
     }
-    if cut := record.get("cut"):
-        rows["cut rows"] = "; ".join(f"{split}: {text}" for split, text in cut.items())
     return format_table(["", ""], [(name, value) for name, value in rows.items() if value != ""])
-
-
-def _describe_model(config: PreTrainedConfig) -> dict[str, str]:
-    """Rows of the card's table. Those of another model's config that it does not tell are ""."""
-    layers = str(getattr(config, "num_hidden_layers", ""))
-    if config.is_encoder_decoder and hasattr(config, "encoder_layers"):
-        layers = f"{config.encoder_layers} in the encoder, {config.decoder_layers} in the decoder"
-    norms = {True: "before each sublayer (pre-norm)", False: "after each sublayer (post-norm)", None: ""}
-    positions = getattr(config, "position_embedding_type", "")
-    if positions and (longest := getattr(config, "max_position_embeddings", None)):
-        positions += f", at most {longest}"
-    return {
-        "layers": layers,
-        "width": str(getattr(config, "hidden_size", "")),
-        "norm": norms[getattr(config, "norm_first", None)],
-        "positions": positions,
-    }
-
-
-def describe_for_hub(
-    name: str,
-    task: str,
-    model_type: str,
-    data: tuple[str, str],
-    results: Sequence[Result],
-    languages: Sequence[str] = (),
-    base: str = "",
-    metrics: Sequence[str] = (),
-    license: str | None = None,
-    files: Mapping[str, str] | None = None,
-) -> str:
-    """A card's front matter.
-
-    Args:
-        name: the model's name.
-        task: the Hub's id of the task.
-        model_type: the configuration's.
-        data: the data's Hub id, or else a name, and what to call it.
-        results: the scores.
-        languages: their codes; none if unknown. The Hub refuses a card with any other name, so that is left out.
-        base: the model that the training started from; "" for none.
-        metrics: the Hub's names of the scores that matter most.
-        license: the Hub's name of the weights' licence. Default: none is claimed.
-        files: for a split that is a file of its own, its name, which is then that of the scores' data.
-    """
-    scores = []
-    for label, kind, value, split in results:
-        names = (files[split], files[split]) if files and split in files else data
-        scores.append(EvalResult(task, *names, kind, round(value, 4), metric_name=label, dataset_split=split))
-    card = ModelCardData(
-        base_model=base or None,
-        datasets=[data[0]] if data[0].count("/") == 1 else None,  # a Hub id
-        eval_results=scores,
-        language=[name for name in languages if re.fullmatch("[a-z]{2,3}", name)] or None,
-        library_name="transformers",
-        license=license,
-        metrics=list(metrics) or None,
-        model_name=name,
-        pipeline_tag=task,
-        tags=["hf_scratch", model_type],
-    )
-    return card.to_yaml().strip()
 
 
 def write_translation_card(
@@ -209,25 +260,30 @@ def write_translation_card(
     if has_short_answers:
         record["log"] = [_without_bleu(entry) for entry in record["log"]]
         record["metrics"] = {split: _without_bleu(values) for split, values in record["metrics"].items()}
-        test = _without_bleu(test)
-    notes = ""
-    if test:
-        signatures = ", ".join(f"`{value}`" for key, value in test.items() if key.endswith("_signature"))
-        search = f"beam search with {data_args.num_beams} beams and length penalty {data_args.length_penalty}"
-        search = "greedy search" if data_args.num_beams == 1 else search
-        notes = f"The test set's {test['sentences']} texts by {search}. Signatures of the scores:\n{signatures}."
     is_summary = data_args.task == "summarization"
     languages = [] if is_summary else [data_args.source_lang, data_args.target_lang]
     does = "summarises texts" if is_summary else "translates from `{}` to `{}`".format(*languages)
-    name = "summarizer" if is_summary else "translator"
     texts = {
         "what": f"A Transformer (Vaswani et al. 2017) that {does}.",
-        "usage": "from transformers import pipeline\n\n"
-        f'{name} = pipeline("{data_args.task}", model="{{repository}}", trust_remote_code=True)\n{name}("...")',
-        "notes": notes,
-        "examples": _format_examples(("source", "output", "reference"), examples, "The first texts of the test set."),
+        "notes": describe_search(record["metrics"].get("test", {}), data_args.num_beams, data_args.length_penalty),
     }
-    _write(trainer, data_args, record, _TRANSLATION_METRICS, data_args.task, languages, texts)
+    shown = {
+        "examples": format_examples(("source", "output", "reference"), examples, "The first texts of the test set.")
+    }
+    if examples:
+        source, output, _ = examples[0]
+        shown |= {"call": quote(source), "output": _shorten(output)}
+    _write(trainer, data_args, record, data_args.task, texts, languages=languages, **shown)
+
+
+def describe_search(test: Mapping[str, Any], num_beams: int, length_penalty: float) -> str:
+    """How a test set was translated, with the signatures of its scores; "" without scores."""
+    if not test:
+        return ""
+    search = f"beam search with {num_beams} beams and length penalty {length_penalty}"
+    search = "greedy search" if num_beams == 1 else search
+    signatures = ", ".join(f"`{value}`" for key, value in test.items() if key.endswith("_signature"))
+    return f"The test set's {test['sentences']:,} texts by {search}. Signatures of the scores:\n{signatures}."
 
 
 def write_language_model_card(
@@ -252,48 +308,52 @@ def write_language_model_card(
     weights = validation.pop("weights", "trained")
     record = build_record(trainer, data_args, recipe, {"validation": validation, "test": test}, weights)
     if data_args.mlm_probability is not None:
-        task = "fill-mask"
         texts = {
             "what": "An encoder (Devlin et al. 2019) that fills in masked tokens.",
-            "usage": "from transformers import pipeline\n\n"
-            'unmasker = pipeline("fill-mask", model="{repository}", trust_remote_code=True)\n'
-            'unmasker(f"Once upon a {unmasker.tokenizer.mask_token}")',
             "notes": f"Of the tokens, {data_args.mlm_probability:.0%} are masked; the loss is per masked token.",
-            "examples": "",
         }
-    else:
-        task = "text-generation"
-        split = "the test set" if test else "the validation set"
-        intro = f"Different beginnings of {split}, drawn with seed 0."
-        texts = {
-            "what": "A GPT (Radford et al. 2018).",
-            "usage": "from transformers import pipeline\n\n"
-            'writer = pipeline("text-generation", model="{repository}", trust_remote_code=True)\n'
-            f'writer("Once upon a time", max_new_tokens={min(100, data_args.block_size // 2)})',
-            "notes": "Each text is scored by itself, with its end token; bytes are UTF-8. Texts longer than the "
-            "model's input are scored in windows that advance by half their length.",
-            "examples": _format_examples(("beginning", "continued"), examples, intro),
-        }
-    _write(trainer, data_args, record, _LANGUAGE_MODEL_METRICS, task, [], texts)
+        call = 'f"Once upon a {model.tokenizer.mask_token}"'
+        _write(trainer, data_args, record, "fill-mask", texts, call=call)
+        return
+    texts = {
+        "what": "A GPT (Radford et al. 2018).",
+        "notes": NOTES_ON_SCORES,
+    }
+    beginning, output = examples[0] if examples else ("Once upon a time", "")
+    intro = f"Different beginnings of {'the test set' if test else 'the validation set'}, drawn with seed 0."
+    shown = {
+        "call": f"{quote(beginning)}, max_new_tokens={min(100, data_args.block_size // 2)}",
+        "output": _shorten(output),
+        "examples": format_examples(("beginning", "continued"), examples, intro),
+    }
+    _write(trainer, data_args, record, "text-generation", texts, **shown)
+
+
+NOTES_ON_SCORES = (
+    "Each text is scored by itself, with its end token; bytes are UTF-8. Texts longer than the model's input are "
+    "scored in windows that advance by half their length."
+)
 
 
 def _without_bleu(values: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if "bleu" not in name}
 
 
-def _format_examples(header: tuple[str, ...], examples: Sequence[tuple], intro: str) -> str:
-    """A section of the card; "" without examples."""
-    if not examples:
-        return ""
-    rows = [[_show_text(text) for text in example] for example in examples[:NUM_EXAMPLES]]
-    return f"\n## Examples\n\n{intro}\n\n{format_table(header, rows)}\n"
+def format_examples(header: Sequence[str], examples: Sequence[Sequence[str]], intro: str) -> str:
+    """A table of the first examples below its introduction; "" without examples."""
+    rows = [[_shorten(text).replace("|", r"\|") for text in example] for example in examples[:NUM_EXAMPLES]]
+    return f"{intro}\n\n{format_table(header, rows)}" if rows else ""
 
 
-def _show_text(text: str) -> str:
-    """A text for a cell of a table, at most `LONGEST_EXAMPLE` characters of it."""
+def _shorten(text: str) -> str:
+    """A text on one line, at most `LONGEST_EXAMPLE` characters of it."""
     text = " ".join("".join(char if char.isprintable() else " " for char in text).split())
-    text = text if len(text) <= LONGEST_EXAMPLE else text[: LONGEST_EXAMPLE - 4] + " ..."
-    return text.replace("|", r"\|")
+    return text if len(text) <= LONGEST_EXAMPLE else text[: LONGEST_EXAMPLE - 4] + " ..."
+
+
+def quote(text: str) -> str:
+    """A text as a Python string in double quotes."""
+    return json.dumps(_shorten(text), ensure_ascii=False)
 
 
 def describe_objective(trainer: Trainer) -> str:
@@ -307,52 +367,35 @@ def describe_objective(trainer: Trainer) -> str:
     return f"training objective, with {', '.join(names)}" if names else "training loss"
 
 
-def _write(
-    trainer: Trainer, data_args, record: Record, metrics: tuple, task: str, languages: list[str], texts: dict[str, str]
-) -> None:
-    """Write card, curve and record. `texts` are the template's, and `notes`, a paragraph below the results."""
+def _write(trainer: Trainer, data_args, record: Record, task: str, texts: dict[str, str], **options) -> None:
+    """Write a run's card, curve and record. `options` are arguments of `Card`."""
     output_dir = require_output_dir(trainer.args)
     model = trainer.accelerator.unwrap_model(trainer.model)
-    name = os.path.basename(os.path.normpath(output_dir))
-    base = model.name_or_path  # the folder or Hub id it was loaded from; "" for a new model
-    base = public_name(base) if base else ""
-    results: list[Result] = []
-    for split, key, kind, label, factor in metrics:
-        values = record["metrics"].get(split, {})
-        if values.get(key) is not None:
-            results.append((label.format(**values), kind, float(factor * values[key]), split))
-    given = {split: getattr(data_args, f"{split}_file") for split in record["metrics"]}
-    files = {split: public_name(file) for split, file in given.items() if file}
-    sets = {split: f"{split} set" + (f", `{files[split]}`" if split in files else "") for split in given}
-    for split, limit in (("validation", data_args.max_eval_samples), ("test", data_args.max_predict_samples)):
-        if limit is not None and split in sets:
-            sets[split] += f", its first {limit:,} rows at most"
-    rows = [[label, value, sets[split]] for label, _, value, split in results]
-    data = (record["data"], record["data"])
-    options: dict[str, Any] = {"license": data_args.license, "files": files}
-    table = format_table(["metric", "value", "on"], rows)
-    licence = f"The weights are under `{data_args.license}`."
-    if data_args.license is None:
-        licence = "No licence is given for the weights."
-    repository = trainer.args.hub_model_id or f"USER/{name}"
+    # the folder or Hub id it was loaded from; "" for a new model
+    base = public_name(model.name_or_path) if model.name_or_path else ""
     teachers = getattr(trainer, "teacher_models", []) if getattr(trainer, "distillation_alpha", 0.0) else []
     names = [f"`{hide_folders(teacher.name_or_path)}`" for teacher in teachers]
-    card = _TEMPLATE.format(
-        front_matter=describe_for_hub(name, task, model.config.model_type, data, results, languages, base, **options),
-        name=name,
-        recipe=record["recipe"] or "none",
-        data=record["data"],
-        what=texts["what"],
-        origin=f"Trained further from `{base}`" if base else "Trained from scratch",
-        teachers=f"\nIt has learnt from {', '.join(names)} as well." if names else "",
-        usage=texts["usage"].replace("{repository}", repository),
-        repository=repository,
-        licence=licence,
-        results=f"{table}\n\n{texts['notes']}" if results else "There were no validation or test data.",
-        examples=texts["examples"],
-        training=format_training(record, model.config),
-        command=record["command"],
+    files = {split: getattr(data_args, f"{split}_file") for split in record["metrics"]}
+    limits = {"validation": data_args.max_eval_samples, "test": data_args.max_predict_samples}
+    card = Card(
+        name=os.path.basename(os.path.normpath(output_dir)),
+        task=task,
+        opening=_OPENING.format(
+            what=texts["what"],
+            origin=f"Trained further from `{base}`" if base else "Trained from scratch",
+            recipe=record["recipe"] or "none",
+            data=record["data"],
+            teachers=f"\nIt has learnt from {', '.join(names)} as well." if names else "",
+        ),
+        sections=_SECTIONS,
+        repository=trainer.args.hub_model_id or "",
+        notes=texts["notes"] if record["metrics"] else "",
+        files={split: public_name(file) for split, file in files.items() if file},
+        limits={split: rows for split, rows in limits.items() if rows is not None},
+        base=base,
+        license=data_args.license,
+        **options,
     )
-    ModelCard(card).save(os.path.join(output_dir, "README.md"))
+    ModelCard(render_card(card, record, model.config)).save(os.path.join(output_dir, "README.md"))
     plot_learning_curve(record["log"], output_dir, describe_objective(trainer))
     write_record(record, Path(output_dir, "run.json"))

@@ -1,14 +1,13 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""The work that benchmark.py measures: ours and the peers', with the same weights and data."""
+"""The work that benchmark.py measures in turns: ours and the peers', with the same weights and data."""
 
 import copy
+import itertools
 import multiprocessing
-import re
-import statistics
-import subprocess
+import random
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
@@ -17,14 +16,13 @@ from typing import Any
 import torch
 import transformers
 from datasets import Dataset, DatasetDict
-from invented import draw_pairs
-from peers import GPT2, MARIAN, OURS, Size, list_builders, make_marian_config, make_step
-from report import ReportArguments, measure_peak
+from measuring import STORYTELLER, TRANSLATOR, ReportArguments, measure_peak
+from peers import GPT2, MARIAN, OURS, PEGASUS, Size, list_builders, make_marian_config, make_step
 from transformers import (
     AutoModelForCausalLM,
     AutoModelForSeq2SeqLM,
+    AutoTokenizer,
     DataCollatorForSeq2Seq,
-    GenerationConfig,
     MarianMTModel,
     PreTrainedModel,
     PrinterCallback,
@@ -32,33 +30,27 @@ from transformers import (
     Seq2SeqTrainingArguments,
 )
 
-from hf_scratch import (
-    ScratchGPTForCausalLM,
-    ScratchTransformerConfig,
-    ScratchTransformerForConditionalGeneration,
-    TranslationPipeline,
-)
-from hf_scratch.convert import from_article, to_gpt2, to_marian
+from hf_scratch import ScratchTransformerConfig, ScratchTransformerForConditionalGeneration
+from hf_scratch.convert import to_gpt2, to_marian, to_pegasus
 from hf_scratch.data.pairs import take_pairs, tokenize_pairs
 from hf_scratch.data.splits import load_splits
-from hf_scratch.loading import load_tokenizer
+from hf_scratch.recipes import read_recipe
 from hf_scratch.tokenization import train_tokenizer
-from hf_scratch.training.arguments import TrainingCommand, TranslationArguments
-from hf_scratch.training.model_loading import make_model
 from hf_scratch.training.trainers import TranslationTrainer
 
-ROOT = Path(__file__).resolve().parents[2]
-RECIPE = ROOT / "scripts" / "recipes" / "multi30k_tiny.yaml"
-BF16, STOCK_CALL, ARTICLE = "hf_scratch bf16", "hf_scratch, stock call", "gpt-playground"
+RECIPE = read_recipe(Path(__file__).parents[1] / "recipes" / "multi30k_tiny.yaml")
+BF16, STOCK_CALL, LOOP = "hf_scratch bf16", "hf_scratch, stock call", "transformers' loop"
+BY_TOKENS, BY_LENGTH, FILE_ORDER = "hf_scratch, by tokens", "hf_scratch, by length", "in file order"
 VOCABULARY, NEW_TOKENS = 8000, 200
+GPT = Size(VOCABULARY, width=256, layers=6, heads=4, inner=1024, positions=256)
 SIZES = {
-    "gpt": Size(VOCABULARY, width=256, layers=6, heads=4, inner=1024, positions=256),
+    "gpt": GPT,
     "transformer": Size(VOCABULARY, width=128, layers=4, heads=4, inner=256, positions=256, dropout=0.3),
+    "long": replace(GPT, layers=2, dropout=0.0, positions=4096),
+    "narrow": replace(GPT, layers=2, dropout=0.0, width=64, heads=1, inner=256),
 }
-BATCHES = {"gpt": (16, 256), "transformer": (200, 20)}  # rows, tokens per row
-PEERS = {"gpt": GPT2, "transformer": MARIAN}
-CONVERTERS = {"gpt": to_gpt2, "transformer": to_marian}
-QUIET = {"save_strategy": "no", "report_to": "none", "disable_tqdm": True}  # of a trainer
+BATCHES = {"gpt": (16, 256), "transformer": (200, 20), "long": (1, 4096), "narrow": (4, 256)}  # rows, tokens per row
+CONVERTERS = {GPT2: to_gpt2, MARIAN: to_marian}
 
 
 @dataclass(kw_only=True)
@@ -68,10 +60,6 @@ class BenchmarkArguments(ReportArguments):
     output_dir: str = field(default="runs/benchmark", metadata={"help": "Holds the figures."})
     rounds: int = field(default=9, metadata={"help": "Measurements per row; slow rows take at most 5."})
     data: str | None = field(default=None, metadata={"help": "Multi30k: a folder or a Hub id. Default: synthetic."})
-    model: str | None = field(default=None, metadata={"help": "A trained post-norm translator. Default: train one."})
-    articles: str = field(
-        default=str(ROOT.parent / "shared" / "seeds"), metadata={"help": "The folder with the articles' texts."}
-    )
     threads: int = field(default=2, metadata={"help": "CPU threads of every model."})
 
 
@@ -85,7 +73,8 @@ class Case:
         warmups: calls of each function before the first measurement.
         rounds: at most this many measurements.
         timed: the measure is the seconds of a call; otherwise it is what the call returns.
-        unit: of the measure, a key of `benchmark_tables.FORMATS`.
+        unit: of the measure, a key of `tables.UNITS`.
+        data: the data's name; "" for random tokens.
         note: makes a remark from what each function returned last.
     """
 
@@ -94,16 +83,18 @@ class Case:
     rounds: int = 1000
     timed: bool = True
     unit: str = "s"
+    data: str = ""
     note: Callable[..., str] = lambda *_: ""
 
 
 # training
 
 
-def make_batch(family: str, rows: int, length: int) -> dict[str, torch.Tensor]:
-    """A batch of random tokens, (rows, length). The encoder-decoder's pairs of length 20 have 12 to 20 tokens."""
+def make_batch(family: str) -> dict[str, torch.Tensor]:
+    """A batch of random tokens, (rows, length). The encoder-decoder's pairs have 12 to 20 tokens."""
+    rows, length = BATCHES[family]
     ids = torch.randint(3, VOCABULARY, (rows, length))
-    if family == "gpt":
+    if family != "transformer":
         return {"input_ids": ids, "labels": ids}
     is_real = torch.arange(length) < length - torch.arange(rows)[:, None] % (length * 9 // 20)
     labels = torch.randint(3, VOCABULARY, (rows, length)).masked_fill(~is_real, -100)
@@ -114,83 +105,64 @@ def compare_training(family: str, kind: str, args: BenchmarkArguments) -> Case:
     """Check that the losses agree, then compare training steps.
 
     Args:
-        family: "gpt" or "transformer".
+        family: a key of `SIZES`.
         kind: OURS, the step in fp32 against the peer's; STOCK_CALL, the same, called as stock Trainer does; or BF16
             against our own in fp32.
         args: the command's.
     """
-    batch, peer = make_batch(family, *BATCHES[family]), PEERS[family]
-    model = list_builders(family, SIZES[family])[OURS]().eval()
+    batch, builders = make_batch(family), list_builders(family, SIZES[family])
+    model, peer = builders[OURS]().eval(), [*builders][1]
     if kind == BF16:
-        steps = {BF16: make_step(copy.deepcopy(model), [batch], bf16=True), OURS: make_step(model, [batch])}
-        return Case(steps, note=partial(compare_loss_curves, family))
-    other = CONVERTERS[family](model).eval()
+        return Case({BF16: make_step(copy.deepcopy(model), batch, bf16=True), OURS: make_step(model, batch)})
+    other = CONVERTERS[peer](model).eval()
     with torch.no_grad():
         torch.testing.assert_close(model(**batch).loss, other(**batch).loss, rtol=1e-5, atol=1e-5)
-    return Case({kind: make_step(model, [batch], is_stock=kind == STOCK_CALL), peer: make_step(other, [batch])})
+    return Case({kind: make_step(model, batch, is_stock=kind == STOCK_CALL), peer: make_step(other, batch)})
 
 
-def compare_loss_curves(family: str, *_, steps: int = 30) -> str:
-    """Train from the same weights on the same batches in fp32 and in bf16, and describe the difference."""
-    torch.manual_seed(0)
-    rows, length = BATCHES[family]
-    model = list_builders(family, replace(SIZES[family], dropout=0.0))[OURS]()
-    batches = [make_batch(family, rows // 4, length) for _ in range(5)]
-    curves = []
-    for bf16 in (False, True):
-        step = make_step(copy.deepcopy(model), batches, bf16=bf16, learning_rate=1e-3)
-        curves.append([step().item() for _ in range(steps)])
-    difference = max(abs(b / a - 1) for a, b in zip(*curves, strict=True))
-    return f"{steps} losses, {curves[0][0]:.2f} to {curves[0][-1]:.2f}, within {difference:.2%} of fp32's"
-
-
-def run_steps(family: str, who: str, size: Size, rows: int, length: int, training: bool, steps: int, threads: int):
-    """Measure a model alone; must run in a new process.
-
-    Returns:
-        The median seconds of all steps after the first, and the peak memory of `steps` steps in MiB.
-    """
+def measure_steps(family: str, who: str, threads: int) -> float:
+    """The peak memory of three training steps in MiB; must run in a new process."""
     transformers.logging.set_verbosity_error()
     torch.set_num_threads(threads)
     torch.manual_seed(0)
-
-    def prepare(size: Size, rows: int, length: int) -> Callable[[], Any]:
-        model, batch = list_builders(family, size)[who](), make_batch(family, rows, length)
-        if training:
-            return make_step(model, [batch])
-        return partial(torch.inference_mode()(model.eval()), batch["input_ids"])
-
-    prepare(replace(size, width=32, heads=1), 1, 8)()  # loads the libraries' own pages, which are not part of the peak
-    step, times = prepare(size, rows, length), []
+    batch = make_batch(family)
+    small = list_builders(family, replace(SIZES[family], width=32, heads=1))[who]()
+    # loads the libraries' own pages, which are not part of the peak
+    make_step(small, {name: values[:1, :8] for name, values in batch.items()})()
+    step = make_step(list_builders(family, SIZES[family])[who](), batch)
 
     def work() -> None:
-        for _ in range(steps):
-            start = time.perf_counter()
+        for _ in range(3):
             step()
-            times.append(time.perf_counter() - start)
 
-    peak = measure_peak(work)
-    return statistics.median(times[1:]), peak
-
-
-def run_alone(*arguments) -> tuple[float, float]:
-    """Call `run_steps` in a new process, forked from one that has imported everything and computed nothing."""
-    context = multiprocessing.get_context("forkserver")
-    ours = ("datasets", "hf_scratch", "transformers")
-    context.set_forkserver_preload([name for name in sys.modules if name.startswith(ours)])
-    with context.Pool(1) as pool:
-        return pool.apply(run_steps, arguments)
+    return measure_peak(work)
 
 
 def compare_memory(family: str, args: BenchmarkArguments) -> Case:
-    def find_peak(who: str) -> float:
-        return run_alone(family, who, SIZES[family], *BATCHES[family], True, 3, args.threads)[1]
+    """Gradients, the optimiser's moments and activations: the peak above what was in use before the first step."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([name for name in sys.modules if name.startswith(("hf_scratch", "transformers"))])
 
-    functions = {who: partial(find_peak, who) for who in (OURS, PEERS[family])}
+    def measure(who: str) -> float:
+        with context.Pool(1) as pool:
+            return pool.apply(measure_steps, (family, who, args.threads))
+
+    functions = {who: partial(measure, who) for who in list_builders(family, SIZES[family])}
     return Case(functions, warmups=0, rounds=3, timed=False, unit="MiB")
 
 
 # training end to end
+
+
+def draw_pairs(num_words: int = 30_000) -> Iterator[dict[str, str]]:
+    """Draw sentences of 4 to 20 invented words, as often as Zipf's law says, with a translation word for word."""
+    rng = random.Random(0)
+    syllables = ["".join(pair) for pair in itertools.product("bdfgklmnprstvw", "aeiou")]
+    words = [["".join(rng.choices(syllables, k=rng.randint(1, 4))) for _ in range(2)] for _ in range(num_words)]
+    weights = list(itertools.accumulate(1 / rank for rank in range(1, num_words + 1)))
+    while True:
+        sides = zip(*rng.choices(words, cum_weights=weights, k=rng.randint(4, 20)), strict=True)
+        yield {language: " ".join(side) + "." for language, side in zip(("en", "de"), sides, strict=True)}
 
 
 @cache
@@ -207,23 +179,36 @@ def load_pairs(data: str | None):
     return tokenizer, tokenize_pairs(train, tokenizer, 128, 128, "train"), test
 
 
-def make_trainer(tokenizer, train: Dataset, output_dir: str, config: dict | None = None, **options):
-    """The trainer of scripts/train_translation.py with the recipe `multi30k_tiny`.
+def name_data(args: BenchmarkArguments) -> str:
+    """What a row's record says of the data."""
+    return "Multi30k" if args.data else "synthetic sentences about as long as Multi30k's"
 
-    `config` and `options` are fields of the model and training arguments that differ from the recipe's.
+
+def make_trainer(args: BenchmarkArguments, who: str) -> Seq2SeqTrainer:
+    """A trainer of the recipe `multi30k_tiny`: ours by tokens or by length, or stock Trainer with Marian by length.
+
+    By length, a step has as many rows as by tokens on average, and so about as many tokens.
     """
-    options = {**options, "output_dir": output_dir, "eval_strategy": "no", **QUIET}
-    words = [str(RECIPE), *(f"--{name}={value}" for name, value in options.items())]
-    arguments = TrainingCommand(TranslationArguments, Seq2SeqTrainingArguments, ScratchTransformerConfig, words)
-    model_args, data_args, training_args = arguments.model_args, arguments.data_args, arguments.args
-    fields = {"decoder_start_token_id": tokenizer.bos_token_id, **arguments.model_fields, **(config or {})}
-    model = make_model(ScratchTransformerForConditionalGeneration, model_args, fields, tokenizer)
-    trainer = TranslationTrainer(
+    tokenizer, train, _ = load_pairs(args.data)
+    ids = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
+    config = ScratchTransformerConfig(
+        vocab_size=len(tokenizer), decoder_start_token_id=tokenizer.bos_token_id, **ids, **RECIPE["config_overrides"]
+    )
+    names = ("learning_rate", "lr_scheduler_type", "warmup_steps", "optim", "adam_beta2", "label_smoothing_factor")
+    options = {name: RECIPE[name] for name in names} | {"max_steps": 24, "save_strategy": "no", "report_to": "none"}
+    budget = {"max_tokens_per_update": RECIPE["max_tokens_per_update"]} if who == BY_TOKENS else {}
+    if who != BY_TOKENS:
+        rows = round(len(train) / len(make_trainer(args, BY_TOKENS).batch_sampler))
+        options |= {"per_device_train_batch_size": rows, "train_sampling_strategy": "group_by_length"}
+    trainer_class, model = TranslationTrainer, ScratchTransformerForConditionalGeneration(config)
+    if who == MARIAN:
+        trainer_class, model = Seq2SeqTrainer, MarianMTModel(make_marian_config(config))
+    trainer = trainer_class(
         model=model,
-        args=training_args,
+        args=Seq2SeqTrainingArguments(args.output_dir, disable_tqdm=True, dataloader_pin_memory=False, **options),
         train_dataset=train,
         data_collator=DataCollatorForSeq2Seq(tokenizer, model=model),
-        max_tokens_per_update=data_args.max_tokens_per_update,
+        **budget,
     )
     trainer.remove_callback(PrinterCallback)
     return trainer
@@ -245,123 +230,77 @@ def seconds_per_token(trainer: Seq2SeqTrainer, warmups: int = 3) -> float:
     return (steps[-1][0] - steps[warmups][0]) / sum(tokens for _, tokens in steps[warmups:-1])
 
 
-def train_end_to_end(args: BenchmarkArguments) -> Case:
-    tokenizer, train, _ = load_pairs(args.data)
-    ours = make_trainer(tokenizer, train, args.output_dir, max_steps=24)
-    model = MarianMTModel(make_marian_config(ours.model.config))
-    options = {"per_device_train_batch_size": 200, "label_smoothing_factor": 0.1, "max_steps": 12, **QUIET}
-    stock = Seq2SeqTrainer(
-        model=model,
-        args=Seq2SeqTrainingArguments(args.output_dir, **options, dataloader_pin_memory=torch.cuda.is_available()),
-        train_dataset=train,
-        data_collator=DataCollatorForSeq2Seq(tokenizer, model=model),
-    )
-    stock.remove_callback(PrinterCallback)
-    functions = {OURS: partial(seconds_per_token, ours), MARIAN: partial(seconds_per_token, stock)}
-    return Case(functions, warmups=0, rounds=5, timed=False, unit="s per token")
+def compare_trainers(args: BenchmarkArguments, ours: str = BY_LENGTH, peer: str = MARIAN) -> Case:
+    """The same rows, grouped by length into the same batches."""
+    functions = {who: partial(seconds_per_token, make_trainer(args, who)) for who in (ours, peer)}
+    return Case(functions, warmups=0, rounds=5, timed=False, unit="s per token", data=name_data(args))
+
+
+compare_batching = partial(compare_trainers, ours=BY_TOKENS, peer=BY_LENGTH)
 
 
 # generation and translation
 
 
-def compare_generation(model: ScratchGPTForCausalLM, peer: str, generate: Callable) -> Case:
+def compare_generation(args: BenchmarkArguments) -> Case:
+    """Random weights, a prompt of 8 tokens, and no token that ends a text."""
+    model = list_builders("gpt", SIZES["gpt"])[OURS]().eval()
     prompt = torch.randint(3, VOCABULARY, (1, 8))
-    ours = partial(model.eval().generate, prompt, max_new_tokens=NEW_TOKENS, do_sample=False)
-    return Case({OURS: ours, peer: partial(generate, prompt)}, note=check_tokens)
+    options = {"max_new_tokens": NEW_TOKENS, "min_new_tokens": NEW_TOKENS, "do_sample": False}
+    models = {OURS: model, GPT2: to_gpt2(model).eval()}
+    return Case({who: partial(each.generate, prompt, **options) for who, each in models.items()}, note=check_tokens)
 
 
-def generate_gpt(args: BenchmarkArguments) -> Case:
-    model = list_builders("gpt", SIZES["gpt"])[OURS]()
-    generate = partial(to_gpt2(model).eval().generate, max_new_tokens=NEW_TOKENS, do_sample=False)
-    return compare_generation(model, GPT2, generate)
+def compare_loop(options: dict[str, Any], args: BenchmarkArguments) -> Case:
+    """The published storyteller by our decoder, and by transformers' own loop, which a cache's name chooses."""
+    model = AutoModelForCausalLM.from_pretrained(STORYTELLER, dtype="float32").eval()
+    model.generation_config.max_length = None
+    prompt = AutoTokenizer.from_pretrained(STORYTELLER)("Once upon a time", return_tensors="pt")
 
+    def generate(**more) -> torch.Tensor:
+        torch.manual_seed(0)
+        return model.generate(**prompt, **{"do_sample": False, "max_new_tokens": 100} | options, **more)
 
-def generate_gpt_article(args: BenchmarkArguments) -> Case | None:
-    """Compare with gpt-playground's own code, taken from the article's text: an untied head and the exact GELU."""
-    paths = list(Path(args.articles).glob("000_*.txt"))
-    if not paths:
-        print(f"There is no article 000 in {args.articles}: `generate_gpt_article` is left out.", file=sys.stderr)
-        return None
-    text, space = paths[0].read_text(encoding="utf-8"), {}
-    exec("\n".join(re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)), space)
-    sizes = {"n_layer": 6, "n_head": 4, "embedding_dim": 256, "vocab_size": VOCABULARY, "block_size": 256}
-    theirs = space["GPT"](**sizes).eval()
-    model = from_article("gpt-playground", theirs.state_dict(), **sizes)
-    return compare_generation(model, ARTICLE, partial(theirs.generate, required_chars=NEW_TOKENS))
+    return Case({OURS: generate, LOOP: partial(generate, cache_implementation="dynamic")}, note=check_tokens)
 
 
 def check_tokens(ours: torch.Tensor, theirs: torch.Tensor) -> str:
-    assert ours.shape[1] == 8 + NEW_TOKENS
     assert torch.equal(ours, theirs)
     return "equal tokens"
 
 
-def load_translator(args: BenchmarkArguments):
-    """Load a trained model and its tokenizer, or train one. It is post-norm like Marian, unlike the recipe's."""
-    folder = Path(args.model or Path(args.output_dir, "translator" if args.data else "translator_synthetic"))
-    if args.model is None and not (folder / "config.json").is_file():
-        tokenizer, train, _ = load_pairs(args.data)
-        options = {"max_steps": 500, "warmup_steps": 200, "learning_rate": 2.5e-3, "bf16": True, "use_cpu": True}
-        trainer = make_trainer(tokenizer, train, str(folder), {"norm_first": False, "dropout": 0.1}, **options)
-        trainer.train()
-        trainer.save_model()
-        tokenizer.save_pretrained(folder)
-    model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(folder), load_tokenizer(folder)
-    ids = {name: getattr(model.config, name) for name in ("pad_token_id", "eos_token_id", "decoder_start_token_id")}
-    model.generation_config = GenerationConfig(**ids, max_length=64, num_beams=5, early_stopping=True)
-    return model.eval(), tokenizer
-
-
-def translate(model: PreTrainedModel, tokenizer, sources: list[str]) -> list[str]:
-    records = TranslationPipeline(model=model, tokenizer=tokenizer)(sources, batch_size=64)
-    return [record["translation_text"] for record in records]
-
-
-def translate_as_stock(model: PreTrainedModel, tokenizer, sources: list[str]) -> list[str]:
-    translations = []
-    for begin in range(0, len(sources), 64):
-        batch = tokenizer(sources[begin : begin + 64], padding=True, return_tensors="pt")
-        translations += tokenizer.batch_decode(model.generate(**batch), skip_special_tokens=True)
+def translate(model: PreTrainedModel, tokenizer, sources: list[str], is_sorted: bool) -> list[str]:
+    """Translate by `generate()` in batches of 64, sorted by length or in their order."""
+    order = list(range(len(sources)))
+    if is_sorted:
+        order.sort(key=lambda i: len(sources[i]))
+    translations = [""] * len(sources)
+    for begin in range(0, len(order), 64):
+        rows = order[begin : begin + 64]
+        batch = tokenizer([sources[i] for i in rows], padding=True, return_tensors="pt")
+        for i, text in zip(
+            rows, tokenizer.batch_decode(model.generate(**batch, num_beams=5), skip_special_tokens=True), strict=True
+        ):
+            translations[i] = text
     return translations
 
 
-def compare_translation(args: BenchmarkArguments) -> Case:
-    sources = list(load_pairs(args.data)[2]["source"])
-    model, tokenizer = load_translator(args)
-    functions = {
-        OURS: partial(translate, model, tokenizer),
-        MARIAN: partial(translate_as_stock, to_marian(model), tokenizer),
-    }
-    for function in functions.values():
-        function(sources[:64])
-    functions = {name: partial(function, sources) for name, function in functions.items()}
-    return Case(functions, warmups=0, rounds=5, note=count_equal)
+def compare_translation(ours: tuple[str, bool], peer: tuple[str, bool], args: BenchmarkArguments) -> Case:
+    """Two ways to translate the test set, each a model's name and whether its batches are sorted by length.
+
+    The model is the published translator. A Pegasus can have its weights, since it is pre-norm, too.
+    """
+    sources, tokenizer = list(load_pairs(args.data)[2]["source"]), AutoTokenizer.from_pretrained(TRANSLATOR)
+    model = AutoModelForSeq2SeqLM.from_pretrained(TRANSLATOR, dtype="float32").eval()
+    models = {OURS: model, PEGASUS: to_pegasus(model).eval()}
+    functions = {}
+    for who, is_sorted in (ours, peer):
+        name = who if is_sorted else f"{who}, {FILE_ORDER}"
+        functions[name] = partial(translate, models[who], tokenizer, sources, is_sorted)
+        translate(models[who], tokenizer, sources[:64], is_sorted)
+    return Case(functions, warmups=0, rounds=5, data=name_data(args), note=count_equal)
 
 
 def count_equal(ours: list[str], theirs: list[str]) -> str:
     equal = sum(a == b for a, b in zip(ours, theirs, strict=True))
     return f"{equal:,} of {len(ours):,} translations equal"
-
-
-# start-up
-
-
-def run_python(code: str) -> str:
-    return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
-
-
-def import_time(args: BenchmarkArguments) -> Case:
-    """Seconds of `import hf_scratch` in a new process, after the modules of transformers that it imports."""
-    code = "import sys, hf_scratch\nprint(*[name for name in sys.modules if name.startswith('transformers.')])"
-    modules = run_python(code).split()
-    imports = "\n".join(f"import {name}" for name in ("time", "transformers", *modules))
-    code = f"{imports}\nstart = time.perf_counter()\nimport hf_scratch\nprint(time.perf_counter() - start)"
-    return Case({OURS: lambda: float(run_python(code))}, warmups=1, timed=False)
-
-
-def load_time(args: BenchmarkArguments) -> Case:
-    folder = str(Path(args.output_dir, "gpt_of_10_mb"))
-    list_builders("gpt", replace(SIZES["gpt"], width=192, layers=2, heads=3, inner=768))[OURS]().save_pretrained(
-        folder
-    )
-    return Case({OURS: partial(AutoModelForCausalLM.from_pretrained, folder)})

@@ -21,13 +21,25 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmark_tables import ROOT, finish, format_engines
-from report import STORYTELLER, TRANSLATOR, Report, ReportArguments, read_sentences
-from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
-from turns import take_turns
+import torch
+from measuring import (
+    ROOT,
+    STORYTELLER,
+    TRANSLATOR,
+    Figures,
+    ReportArguments,
+    describe_conditions,
+    keep_rows,
+    read_sentences,
+    save_rows,
+    take_turns,
+    write_tables,
+)
+from tables import format_engines
+from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer, HfArgumentParser
 
-from hf_scratch.errors import command, preparation
-from hf_scratch.training.arguments import parse_arguments
+import hf_scratch  # noqa: F401  registers the models
+from hf_scratch.errors import command
 
 BATCH, BEAMS = 20, 5
 Tokens = list[list[int]]
@@ -194,15 +206,17 @@ def count_equal(row: list[int], wanted: list[int]) -> int:
 def measure(task: Task, generate: Generate, rounds: int) -> dict[str, Any]:
     """Generate `rounds` times after a first, and compare the tokens with ours."""
     seconds, outputs = take_turns({"": generate}, 1 + rounds)
-    found, taken = outputs[""][0], median(seconds[""][1:])
-    tokens, pairs = sum(len(row) for row in found), list(zip(found, task.expected, strict=True))
+    found, taken = outputs[""][0], seconds[""][1:]
+    pairs = list(zip(found, task.expected, strict=True))
+    count = len(found) if task.is_translation else sum(len(row) for row in found)
+    speeds = {"per_second": median(taken), "slowest": max(taken), "fastest": min(taken)}
     return {
         "equal_tokens": sum(count_equal(*pair) for pair in pairs),
         "tokens": sum(len(row) for row in task.expected),
         "equal": sum(row == wanted for row, wanted in pairs),
         "of": len(task.expected),
-        "per_second": round((len(found) if task.is_translation else tokens) / taken, 1),
         "unit": "sentences" if task.is_translation else "tokens",
+        **{name: round(count / each, 1) for name, each in speeds.items()},
     }
 
 
@@ -212,12 +226,13 @@ def weigh(folder: Path) -> float:
     return round(sum(path.stat().st_size for path in folder.rglob("*") if path.suffix in kinds) / 1e6, 1)
 
 
-def measure_engine(engine: str, task: Task, args: EngineArguments) -> list[dict[str, Any]]:
+def measure_engine(engine: str, task: Task, args: EngineArguments, data: str) -> list[Figures]:
     """The rows of an engine: one per quantization."""
     package, load, quantizations = ENGINES[engine]
     rows = []
     for quantization in quantizations:
-        row = {"engine": engine, "what": task.what, "command": "", "quantization": quantization, "missing": None}
+        row = {"name": f"{engine}, {quantization}: {task.what}", "engine": engine, "what": task.what, "command": "",
+               "quantization": quantization, "missing": None, **describe_conditions(args.threads, data)}  # fmt: skip
         if importlib.util.find_spec(package) is None:
             row["missing"] = f"{package} is not installed"
         else:
@@ -232,23 +247,27 @@ def measure_engine(engine: str, task: Task, args: EngineArguments) -> list[dict[
 
 @command
 def main():
-    with preparation():
-        (args,), _ = parse_arguments(EngineArguments)
-        chosen = {"hf_scratch", *args.choose(ENGINES)}
-        sentences = read_sentences(args.data, args.sentences)
-        prompts = json.loads((STORYTELLER / "stories.json").read_text(encoding="utf-8"))["prompts"][: args.prompts]
-    report = Report(args.threads, f"{len(sentences)} test sentences of Multi30k, {len(prompts)} prompts")
+    (args,) = HfArgumentParser(EngineArguments).parse_args_into_dataclasses()
+    chosen = {"hf_scratch", *args.choose(ENGINES)}
+    sentences = read_sentences(args.data, args.sentences)
+    prompts = json.loads((STORYTELLER / "stories.json").read_text(encoding="utf-8"))["prompts"][: args.prompts]
+    torch.set_num_threads(args.threads)
+    data, rows = f"{len(sentences)} test sentences of Multi30k, {len(prompts)} prompts", []
     # ONNX graphs have no beam search, and llama.cpp's GPT-2 is no translator
     tasks = [
         (Task(TRANSLATOR, sentences, 128, BEAMS, BATCH), ("hf_scratch", "transformers", "ctranslate2")),
-        (Task(TRANSLATOR, sentences, 128, 1, 1), ("hf_scratch", "onnx")),
+        (Task(TRANSLATOR, sentences, 128, 1, 1), ("hf_scratch", "transformers", "ctranslate2", "onnx")),
         (Task(STORYTELLER, prompts, args.new_tokens, 1, 1), tuple(ENGINES)),
     ]
     for task, engines in tasks:
         for engine in engines:
             if engine in chosen:
-                report.figures["rows"] += measure_engine(engine, task, args)
-    finish(report, args, "engines", format_engines)
+                rows += measure_engine(engine, task, args, data)
+    save_rows(Path(args.output_dir, "engines.json"), rows)
+    if args.write:
+        keep_rows("engines", rows)
+        write_tables()
+    print(format_engines(rows))
 
 
 if __name__ == "__main__":

@@ -7,8 +7,8 @@ python scripts/benchmark/gpu.py --output_dir runs/gpu --size tiny    # anywhere,
 
 It and what it imports need torch, transformers and accelerate only, and no network. Both models of a row have the same
 dimensions, batches, dtype (bfloat16 by autocast over float32 weights, as `--bf16 true` trains), attention ("sdpa") and
-optimiser, and take turns in one process. A ratio is the peer's median time over ours. `spread` is the range of the
-rounds' ratios over their median. Memory is a step's peak: weights, moments, gradients and activations of that model
+optimiser, and take turns in one process. A ratio is the median of the rounds' ratios, the peer's time over ours, with
+the lowest and the highest. Memory is a step's peak: weights, moments, gradients and activations of that model
 alone.
 
 MFU is the model's FLOPs per second over the peak of the GPU's tensor cores: hf_scratch/flops.py has both. Of causal
@@ -33,11 +33,12 @@ from transformers import HfArgumentParser, PreTrainedModel
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # on a bare machine the package is not installed
 
+from measuring import compare, take_turns
 from peers import OURS, Size, list_builders, make_step
-from turns import compare, take_turns
 
 from hf_scratch.flops import count_flops, find_peak
 from hf_scratch.models.scratch_loss import linear_cross_entropy
+from hf_scratch.reporting.tables import format_table
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -103,7 +104,7 @@ def measure(functions: dict[str, Callable[[], Any]], rounds: int) -> dict[str, A
     """Call functions in turns, ours first. The first call of each, which compiles, and the second are not counted.
 
     Returns:
-        "first": seconds of each first call; "seconds": the medians; "ratio" and "spread" of the others, see `compare`.
+        "first": seconds of each first call; "seconds": the medians; "ratio": what `compare` returns, of the others.
     """
 
     def run(function: Callable[[], Any]) -> None:
@@ -112,12 +113,12 @@ def measure(functions: dict[str, Callable[[], Any]], rounds: int) -> dict[str, A
 
     synchronize()
     seconds, _ = take_turns({name: partial(run, function) for name, function in functions.items()}, 2 + rounds)
-    first = {name: values[0] for name, values in seconds.items()}
     counted = {name: values[2:] for name, values in seconds.items()}
-    others = {name: compare(values, counted[OURS]) for name, values in counted.items() if name != OURS}
-    medians = {name: statistics.median(values) for name, values in counted.items()}
-    figures = {kind: {name: each[kind] for name, each in others.items()} for kind in ("ratio", "spread")}
-    return {"first": first, "seconds": medians, **figures}
+    return {
+        "first": {name: values[0] for name, values in seconds.items()},
+        "seconds": {name: statistics.median(values) for name, values in counted.items()},
+        "ratio": {name: compare(values, counted[OURS]) for name, values in counted.items() if name != OURS},
+    }
 
 
 def synchronize() -> None:
@@ -137,27 +138,15 @@ def measure_peak(work: Callable[[], Any]) -> int:
     return torch.cuda.max_memory_allocated() - before
 
 
-def find_or_measure_peak() -> tuple[float, str]:
-    """The GPU's peak in bfloat16, in FLOP/s, and where the number is from."""
-    known = find_peak(torch.device(DEVICE))
-    if known:
-        return known, f"{known / 1e12:,.0f} TFLOP/s, the data sheet's"
-    size = 8192 if DEVICE == "cuda" else 512
-    a, b = torch.randn(2, size, size, device=DEVICE, dtype=torch.bfloat16)
-    seconds = measure({OURS: lambda: a @ b}, 5)["seconds"][OURS]
-    measured = 2 * size**3 / seconds
-    return measured, f"{measured / 1e12:,.3f} TFLOP/s, measured: products of {size} x {size}"
-
-
 # rows
 
 
-def compare_training(family: str, how: str, setting: Setting, rounds: int, peak: float) -> dict[str, Any]:
+def compare_training(family: str, how: str, setting: Setting, rounds: int, peak: float | None) -> dict[str, Any]:
     models = {name: build() for name, build in list_builders(family, setting.models[family]).items()}
     return compare_steps(models, make_batch(family, setting), how, setting.steps, rounds, peak)
 
 
-def compare_packed(parts: int, setting: Setting, rounds: int, peak: float) -> dict[str, Any]:
+def compare_packed(parts: int, setting: Setting, rounds: int, peak: float | None) -> dict[str, Any]:
     """A GPT's rows of four texts that do not see each other: ours by flex attention, against ours by a mask.
 
     `parts`: how many rows each row of the setting is cut into.
@@ -178,8 +167,9 @@ def compare_steps(
 ) -> dict[str, Any]:
     models = {name: model.to(DEVICE) for name, model in models.items()}
     flops = count_flops(models[OURS], batch) * count
+    batch = {**batch, "use_cache": False}
     options = {"device": DEVICE, "bf16": True, "compile_by": COMPILERS[how]}
-    steps = {name: make_step(model, [{**batch, "use_cache": False}], **options) for name, model in models.items()}
+    steps = {name: make_step(model, batch, **options) for name, model in models.items()}
 
     def run(step: Callable[[], torch.Tensor]) -> None:
         for _ in range(count):
@@ -188,7 +178,7 @@ def compare_steps(
     result = measure({name: partial(run, step) for name, step in steps.items()}, rounds)
     tokens = batch["labels"].numel() * count
     result["tokens_per_second"] = {name: tokens / s for name, s in result["seconds"].items()}
-    result["mfu"] = {name: flops / s / peak for name, s in result["seconds"].items()}
+    result["mfu"] = {name: flops / s / peak for name, s in result["seconds"].items()} if peak else {}
     # 12 bytes per parameter: its value and AdamW's two moments in float32
     peaks = {name: measure_peak(step) for name, step in steps.items()}
     result["memory"] = {name: peak and peak + 12 * models[name].num_parameters() for name, peak in peaks.items()}
@@ -250,7 +240,7 @@ def compare_generation(family: str, rows: int, mode: str, setting: Setting, roun
     return result
 
 
-def list_rows(setting: Setting, rounds: int, peak: float) -> dict[str, Callable[[], dict[str, Any]]]:
+def list_rows(setting: Setting, rounds: int, peak: float | None) -> dict[str, Callable[[], dict[str, Any]]]:
     """What is measured, the most important first."""
     rows: dict[str, Callable[[], dict[str, Any]]] = {}
 
@@ -272,20 +262,23 @@ def list_rows(setting: Setting, rounds: int, peak: float) -> dict[str, Callable[
     return rows
 
 
-def format_row(name: str, row: dict[str, Any]) -> list[str]:
-    """Lines of the Markdown table, one per competitor."""
-    if reason := row.get("error", row.get("skipped")):
-        return [f"| {name} | not measured: {reason} | | | | | | | |"]
+def format_rows(rows: dict[str, dict[str, Any]]) -> str:
+    """A Markdown table with a line per competitor."""
     lines = []
-    for who, seconds in row["seconds"].items():
-        ratio = f"{row['ratio'][who]:.2f}" if who in row["ratio"] else ""
-        spread = f"{row['spread'][who]:.0%}" if who in row["spread"] else ""
-        memory, mfu = row.get("memory", {}).get(who), row.get("mfu", {}).get(who)
-        cells = [name, who, f"{row['tokens_per_second'][who]:,.0f}", f"{seconds:.4f} s", ratio, spread]
-        cells += [f"{mfu:.1%}" if mfu else "", f"{memory / 2**20:,.0f} MiB" if memory else ""]
-        cells.append(f"{row['first'][who]:.1f} s")
-        lines.append(f"| {' | '.join(cells)} |")
-    return lines
+    for name, row in rows.items():
+        if reason := row.get("error", row.get("skipped")):
+            lines.append([name, f"not measured: {reason}", *[""] * 7])
+            continue
+        for who, seconds in row["seconds"].items():
+            ratio, memory, mfu = (row.get(kind, {}).get(who) for kind in ("ratio", "memory", "mfu"))
+            cells = [name, who, f"{row['tokens_per_second'][who]:,.0f}", f"{seconds:.4f} s"]
+            cells += (
+                [f"{ratio['ratio']:.2f}", f"{ratio['lowest']:.2f} to {ratio['highest']:.2f}"] if ratio else ["", ""]
+            )
+            cells += [f"{mfu:.1%}" if mfu else "", f"{memory / 2**20:,.0f} MiB" if memory else ""]
+            lines.append([*cells, f"{row['first'][who]:.1f} s"])
+    header = ["work", "model", "tokens/s", "median", "ratio", "of the rounds", "MFU", "peak memory", "first call"]
+    return format_table(header, lines)
 
 
 def main():
@@ -295,7 +288,8 @@ def main():
     transformers.logging.set_verbosity_error()
     torch.manual_seed(0)
     torch.set_float32_matmul_precision("high")
-    setting, (peak, source) = SETTINGS[args.size], find_or_measure_peak()
+    setting, peak = SETTINGS[args.size], find_peak(torch.device(DEVICE))
+    source = f"{peak / 1e12:,.0f} TFLOP/s, the data sheet's" if peak else "unknown"
     device = torch.cuda.get_device_name() if DEVICE == "cuda" else "CPU"
     versions = {"torch": torch.__version__, "transformers": transformers.__version__, "cuda": torch.version.cuda}
     report = {"device": device, "peak": source, **versions, "size": asdict(setting), "rows": {}}
@@ -312,15 +306,12 @@ def main():
         gc.collect()
         if DEVICE == "cuda":
             torch.cuda.empty_cache()
-        print(*format_row(name, report["rows"][name]), sep="\n", file=sys.stderr, flush=True)
+        print(format_rows({name: report["rows"][name]}), file=sys.stderr, flush=True)
         report["minutes"] = round((time.monotonic() - start) / 60, 1)
         # after each row, so that a failure of a later one loses nothing
         (output_dir / "gpu.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
     print(f"{device}; peak: {source}; torch {versions['torch']}, transformers {versions['transformers']}\n")
-    print("| work | model | tokens/s | median | ratio | spread | MFU | peak memory | first call |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
-    for name, row in report["rows"].items():
-        print(*format_row(name, row), sep="\n")
+    print(format_rows(report["rows"]))
     if errors := [name for name, row in report["rows"].items() if "error" in row]:
         sys.exit(f"These rows failed: {', '.join(errors)}.")
 

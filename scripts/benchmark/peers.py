@@ -1,8 +1,7 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 """Our models and transformers' of the same dimensions, with random weights, and a step of their training."""
 
-import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -19,7 +18,7 @@ from hf_scratch import (
 from hf_scratch.convert.gpt2 import CONFIG as GPT2_FIELDS
 from hf_scratch.convert.marian import CONFIG as MARIAN_FIELDS
 
-OURS, GPT2, MARIAN = "hf_scratch", "GPT2LMHeadModel", "MarianMTModel"
+OURS, GPT2, MARIAN, PEGASUS = "hf_scratch", "GPT2LMHeadModel", "MarianMTModel", "PegasusForConditionalGeneration"
 
 
 @dataclass(frozen=True)
@@ -36,10 +35,10 @@ class Size:
 
 
 def list_builders(family: str, size: Size) -> dict[str, Callable[[], PreTrainedModel]]:
-    """For our model and its peer a function that builds it. `family` is "gpt" or "transformer"."""
+    """For our model and its peer a function that builds it. Every `family` but "transformer" is a GPT."""
     common = {"vocab_size": size.vocabulary, "max_position_embeddings": size.positions}
     common |= {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
-    if family == "gpt":
+    if family != "transformer":
         gpt = ScratchGPTConfig(
             hidden_size=size.width,
             num_hidden_layers=size.layers,
@@ -67,21 +66,19 @@ def make_marian_config(config: ScratchTransformerConfig) -> MarianConfig:
 
 def make_step(
     model: PreTrainedModel,
-    batches: Iterable[dict],
+    batch: dict[str, torch.Tensor],
     *,
     device: str = "cpu",
     bf16: bool = False,
-    learning_rate: float = 1e-4,
     is_stock: bool = False,
     compile_by: Callable[[PreTrainedModel], torch.nn.Module] | None = None,
 ) -> Callable[[], torch.Tensor]:
-    """Make a training step: forward, backward and AdamW on the next batch. It returns the loss.
+    """Make a training step: forward, backward and AdamW on a batch. It returns the loss.
 
     With `is_stock`, the model is called as stock Trainer calls it, and its configuration asks to skip the logits.
     """
     model.train()
-    optimizer = torch.optim.AdamW(model.parameters(), learning_rate, fused=True)
-    batches = itertools.cycle(batches)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     options = {"skip_logits": True} if type(model).__name__.startswith("Scratch") and not is_stock else {}
     if is_stock:
         model.config.skip_logits = True
@@ -89,7 +86,7 @@ def make_step(
 
     def step() -> torch.Tensor:
         with torch.autocast(device, torch.bfloat16, enabled=bf16):
-            loss = run(**next(batches), **options).loss
+            loss = run(**batch, **options).loss
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()

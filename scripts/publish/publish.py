@@ -1,14 +1,12 @@
 #!/usr/bin/env python
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Fill a folder of `model_cards` with a trained model, its pictures and the records of its runs, ready for the Hub.
+"""Fill a folder of `model_cards` with a trained model and the records of its runs, ready for its card.
 
 python scripts/publish/publish.py --folder model_cards/scratch-transformer-multi30k-en-de \
     --run runs/seed1 runs/cosine_seed1 --name seed1
-python scripts/publish/publish.py --folder model_cards/scratch-transformer-multi30k-en-de \
-    --run runs/seed2 runs/cosine_seed2 --name seed2 --record_only
 python scripts/publish/publish.py --folder scripts/recipes --run runs/gelu --name multi30k_gelu --record_only
 python scripts/publish/publish.py --folder model_cards/scratch-gpt-tinystories \
-    --run runs/tinystories_small --name best --dtype bfloat16 --dataset_name roneneldan/TinyStories
+    --run runs/tinystories_small --name best --dtype bfloat16
 """
 
 import argparse
@@ -16,14 +14,12 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from sample_stories import sample_stories
 from transformers import AutoConfig
 
-from hf_scratch.data.splits import load_splits
 from hf_scratch.errors import command, preparation
 from hf_scratch.loading import auto_class_of, load_tokenizer
-from hf_scratch.reporting.plots import plot_learning_curve, plot_runs
-from hf_scratch.reporting.records import Record, join_records, read_record, read_records, write_record
+from hf_scratch.reporting.plots import plot_learning_curve
+from hf_scratch.reporting.records import Record, join_records, read_record, write_record
 
 
 def store_record(runs: list[Path], folder: Path, name: str) -> Record:
@@ -31,10 +27,9 @@ def store_record(runs: list[Path], folder: Path, name: str) -> Record:
     folder.mkdir(parents=True, exist_ok=True)
     joined = join_records([read_record(run / "run.json") for run in runs])
     write_record(joined, folder / f"{name}.json")
+    (folder / f"{name}.txt").unlink(missing_ok=True)  # of an earlier record
     if (runs[-1] / "test_translations.txt").is_file():
         shutil.copyfile(runs[-1] / "test_translations.txt", folder / f"{name}.txt")
-    else:  # those of an earlier record would not be this one's
-        (folder / f"{name}.txt").unlink(missing_ok=True)
     return joined
 
 
@@ -45,22 +40,6 @@ def store_model(auto_class: Any, run: Path, folder: Path, dtype: str) -> None:
         path.unlink()
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-
-
-def log_with_bits_per_byte(record: Record) -> list[dict]:
-    """A run's log; a language model's also gets its losses in bits per byte.
-
-    Losses per token cannot be compared between vocabularies, bits per byte can. Both measure the same texts, so one
-    ratio converts all losses of a run.
-    """
-    metrics = record["metrics"].get("validation", {})
-    if "bits_per_byte" not in metrics:
-        return record["log"]
-    ratio = metrics["bits_per_byte"] / metrics["loss"]
-    return [
-        entry | {"eval_bits_per_byte": entry["eval_loss"] * ratio} if "eval_loss" in entry else entry
-        for entry in record["log"]
-    ]
 
 
 @command
@@ -78,21 +57,13 @@ def main():
     parser.add_argument("--name", required=True, help="the record's file name")
     parser.add_argument("--record_only", action="store_true", help="add the record; keep the published model")
     parser.add_argument("--dtype", default="float32", help="dtype of the published weights")
-    parser.add_argument("--dataset_name", help="TinyStories, for its validation stories")
     args = parser.parse_args()
-    last = args.run[-1]
-    config = AutoConfig.from_pretrained(last)
     record = store_record(args.run, args.folder / "records", args.name)
-    if not args.record_only:
-        store_model(auto_class_of(config), last, args.folder, args.dtype)
-        plot_learning_curve(record["log"], str(args.folder))
-        if not config.is_encoder_decoder:
-            sample_stories(args.folder, list(load_splits(args.dataset_name)["validation"]["text"]))
-    if args.record_only and not (args.folder / "config.json").is_file():
-        return  # records without a published model, as those of scripts/recipes
-    records = read_records(args.folder / "records")
-    if len(records) > 1:
-        plot_runs({name: log_with_bits_per_byte(record) for name, record in records.items()}, str(args.folder))
+    if args.record_only:
+        return
+    config = AutoConfig.from_pretrained(args.run[-1])
+    store_model(auto_class_of(config), args.run[-1], args.folder, args.dtype)
+    plot_learning_curve(record["log"], str(args.folder))
     print(f"{args.folder} is ready for its card: make results WRITE=1")
 
 

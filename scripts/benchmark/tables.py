@@ -1,0 +1,108 @@
+# Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
+"""The tables of benchmark.py and engines.py, from the JSON in `results/`: a folder per command, a file per machine."""
+
+import json
+from collections.abc import Callable
+from statistics import median
+
+from measuring import RESULTS, Figures, compare
+
+from hf_scratch.reporting.tables import format_table
+
+UNITS = {
+    "s": "{:.3f} s".format,
+    "MiB": "{:,.0f} MiB".format,
+    "s per token": lambda seconds: f"{1 / seconds:,.0f} tokens/s",
+    "times": "{:.2f}".format,
+}
+ENGINES = {"ctranslate2": "CTranslate2", "gguf": "llama.cpp", "onnx": "onnxruntime"}
+TRAINING = ("train_transformer", "train_gpt", "train_end_to_end", "memory_gpt")  # the rows of /README.md
+
+
+def read_machines(command: str) -> list[Figures]:
+    """A command's figures of all machines, in the alphabetical order of their files."""
+    return [json.loads(path.read_text(encoding="utf-8")) for path in sorted((RESULTS / command).glob("*.json"))]
+
+
+def under_machines(command: str, format_rows: Callable[[list[Figures]], str]) -> str:
+    """A command's tables for each machine, below its name."""
+    return "\n\n".join(f"{each['machine']}\n\n{format_rows(each['rows'])}" for each in read_machines(command))
+
+
+def describe_conditions(rows: list[Figures]) -> str:
+    """With what, and when, rows were measured: one sentence for those with the same conditions."""
+    groups: dict[str, list[str]] = {}
+    for row in rows:
+        versions = f"torch {row['torch']}, transformers {row['transformers']}"
+        data = f", data: {row['data']}" if row["data"] else ""
+        groups.setdefault(f"{row['date']}, {versions}, threads: {row['threads']}{data}", []).append(row["name"])
+    names = [f" ({', '.join(f'`{name}`' for name in group)})" if len(groups) > 1 else "" for group in groups.values()]
+    return " ".join(f"{text}{name}." for text, name in zip(groups, names, strict=True))
+
+
+def format_benchmark(rows: list[Figures]) -> str:
+    """A table for each topic: each row's measures (medians of its rounds) and ratio, with the rounds' range."""
+    parts = []
+    for topic in dict.fromkeys(row["topic"] for row in rows):
+        lines, chosen = [], [row for row in rows if row["topic"] == topic]
+        for row in chosen:
+            format_measure, ours, *peers = UNITS[row["unit"]], *row["measures"]
+            values = row["measures"][ours]
+            figures = [f"{who} {format_measure(median(each))}" for who, each in row["measures"].items()]
+            ratio, spread = (
+                f"**{format_measure(median(values))}**",
+                [format_measure(each) for each in (min(values), max(values))],
+            )
+            if peers:
+                found = compare(row["measures"][peers[0]], values)
+                ratio, spread = f"**{found['ratio']:.2f}**", [f"{found[name]:.2f}" for name in ("lowest", "highest")]
+            cells = [ratio, " to ".join(spread), len(values), figures[0], *(figures[1:] or [""]), row["note"]]
+            lines.append([f"`{row['name']}`: {row['what']}", *cells])
+        header = ["work", "ratio", "of the rounds", "rounds", "ours", "peer", ""]
+        parts.append(f"**{topic}**\n\n{format_table(header, lines)}\n\n{describe_conditions(chosen)}")
+    return "\n\n".join(parts)
+
+
+def format_engines(rows: list[Figures]) -> str:
+    """The table of engines.py."""
+    lines = []
+    for row in rows:
+        name, made = f"{row['engine']}, {row['quantization']}", f"`{row['command']}`" if row["command"] else ""
+        if row["missing"]:
+            lines.append([name, row["what"], made, f"not run: {row['missing']}", "", "", "", ""])
+            continue
+        equal, share = f"{row['equal']} of {row['of']}", f"{100 * row['equal_tokens'] / row['tokens']:.1f} %"
+        speed = f"{row['per_second']:,.0f} {row['unit']}"
+        spread = f"{row['slowest']:,.0f} to {row['fastest']:,.0f}" if "slowest" in row else ""
+        lines.append([name, row["what"], made, equal, share, speed, spread, f"{row['megabytes']:.1f}"])
+    header = ["engine", "work", "command", "equal to the last token", "tokens before a difference", "per second"]
+    table = format_table([*header, "of the rounds", "MB"], lines)
+    return f"{table}\n\n{describe_conditions(rows)}"
+
+
+def format_speed(engines: list[Figures], machines: list[Figures]) -> str:
+    """The tables of /README.md: the same work in each engine per second, and `TRAINING` against transformers."""
+    parts = []
+    for machine in engines:
+        rows = [row for row in machine["rows"] if row["quantization"] == "float32" and not row["missing"]]
+        works = dict.fromkeys((row["what"], row["unit"]) for row in rows)
+        lines = []
+        for engine in dict.fromkeys(row["engine"] for row in rows):
+            speeds = {row["what"]: f"{row['per_second']:,.0f}" for row in rows if row["engine"] == engine}
+            lines.append([ENGINES.get(engine, engine), *(speeds.get(what, "") for what, _ in works)])
+        table = format_table(["float32", *(f"{what}: {unit} a second" for what, unit in works)], lines)
+        parts.append(f"{table}\n\n{machine['machine']}; {describe_conditions(rows)}")
+    for machine in machines:
+        rows = [row for row in machine["rows"] if row["name"] in TRAINING]
+        lines = []
+        for row in rows:
+            ours, peer = row["measures"]
+            found = {
+                name: f"{value:.2f}"
+                for name, value in compare(*(row["measures"][who] for who in (peer, ours))).items()
+            }
+            spread = f"{found['lowest']} to {found['highest']}"
+            lines.append([f"`{row['name']}`: {row['what']}", peer, f"**{found['ratio']}**", spread])
+        table = format_table(["work", "peer", "the peer's measure over ours", "of the rounds"], lines)
+        parts.append(f"{table}\n\n{machine['machine']}; {describe_conditions(rows)}")
+    return "\n\n".join(parts)
