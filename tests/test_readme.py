@@ -1,11 +1,13 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""The READMEs are true: what they name exists, their links resolve, and their Python runs."""
+"""The documents are true: what they name exists, their links resolve, and their Python runs."""
 
 import ast
 import importlib
+import json
 import re
 import subprocess
 import sys
+from statistics import mean
 
 import pytest
 from conftest import ROOT
@@ -13,7 +15,8 @@ from conftest import ROOT
 FOLDERS = ("hf_scratch", "model_cards", "scripts", "tests")
 DOCUMENTS = {
     str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
-    for path in (*ROOT.glob("*.md"), *(path for folder in FOLDERS for path in ROOT.glob(f"{folder}/**/README.md")))
+    for path in (*ROOT.glob("*.md"), *(path for folder in FOLDERS for path in ROOT.glob(f"{folder}/**/*.md")))
+    if "publish" not in path.parts  # templates of the cards
 }
 # the changelog names what no longer exists
 READMES = {name: text for name, text in DOCUMENTS.items() if name != "CHANGELOG.md"}
@@ -25,10 +28,10 @@ def name(request) -> str:
     return request.param
 
 
-def python_blocks(text: str) -> list[tuple[bool, str]]:
-    """Each ```python block, and whether the line before it is `<!-- run -->`."""
-    blocks = re.findall(r"(<!-- run -->\n)?```python\n(.*?)```", text, flags=re.S)
-    return [(bool(marker), code) for marker, code in blocks]
+def python_blocks(text: str) -> list[tuple[bool, str, str]]:
+    """Each ```python block: whether the line before it is `<!-- run -->`, the code, and a ```text block below it."""
+    blocks = re.findall(r"(<!-- run -->\n)?```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", text, flags=re.S)
+    return [(bool(marker), code, output) for marker, code, output in blocks]
 
 
 def heading_anchors(text: str) -> set[str]:
@@ -83,11 +86,40 @@ def test_the_maps_name_functions_of_the_files_they_link_to():
 
 
 def test_readme_is_short():
-    assert len((ROOT / "README.md").read_bytes()) < 8192
+    assert len(READMES["README.md"].splitlines()) <= 120
+
+
+def test_the_readmes_figures_are_those_of_the_records():
+    """Of its prose. The tables are generated."""
+    translator, writer = (
+        ROOT / "model_cards" / name / "records"
+        for name in ("scratch-transformer-multi30k-en-de", "scratch-gpt-tinystories")
+    )
+
+    def read(path):
+        return json.loads(path.read_text(encoding="utf-8"))
+
+    def moses(name):
+        records = [read(path) for path in translator.glob(f"{name}[1-3].json")]
+        assert len(records) == 3
+        return [record["metrics"]["test"]["bleu_moses"] for record in records]
+
+    alone, r_drop = mean(moses("long_seed")), mean(moses("r_drop_seed"))
+    published = read(translator / "seed3.json")["metrics"]["test"]["bleu_moses"]
+    stock, ours = read(writer / "stock_gpt2.json"), read(writer / "r_drop.json")
+    text = " ".join(READMES["README.md"].split())
+    for sentence in (
+        f"have {published:.2f} BLEU (Moses)",
+        f"has {alone:.2f}, with R-Drop {r_drop:.2f}",
+        f"GPT-2 trained for {stock['minutes']:.0f} minutes and {stock['epochs']:.0f} epochs",
+        f"After {ours['minutes']:.0f} minutes and {ours['epochs']:.0f} epochs, ours had "
+        f"{ours['metrics']['validation']['bits_per_byte']:.3f} bits per byte",
+    ):
+        assert sentence in text, sentence
 
 
 def test_python_blocks_parse_and_import_what_exists(name):
-    for _, code in python_blocks(READMES[name]):
+    for _, code, _ in python_blocks(READMES[name]):
         for node in ast.walk(ast.parse(code)):
             if isinstance(node, ast.Import):
                 for alias in node.names:
@@ -100,12 +132,13 @@ def test_python_blocks_parse_and_import_what_exists(name):
 @pytest.mark.slow
 def test_marked_python_blocks_run(name):
     """In the repository's root, as the READMEs say, each block in a process of its own."""
-    for is_marked, code in python_blocks(READMES[name]):
+    for is_marked, code, output in python_blocks(READMES[name]):
         if is_marked:
             run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=600)
             assert run.returncode == 0, run.stderr[-3000:]
+            assert not output or run.stdout == output
 
 
 def test_some_python_blocks_are_marked_to_run():
-    marked = {name for name, text in READMES.items() if any(is_marked for is_marked, _ in python_blocks(text))}
+    marked = {name for name, text in READMES.items() if any(is_marked for is_marked, *_ in python_blocks(text))}
     assert {"README.md", MAPS, "hf_scratch/convert/README.md"} <= marked
