@@ -3,13 +3,11 @@
 
 import ast
 import importlib
-import json
 import re
 import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from statistics import mean
 from types import SimpleNamespace
 
 import pytest
@@ -104,35 +102,6 @@ def test_the_maps_name_functions_of_the_files_they_link_to():
 
 def test_readme_is_short():
     assert len(READMES["README.md"].splitlines()) <= 120
-
-
-def test_the_readmes_figures_are_those_of_the_records():
-    """Of its prose. The tables are generated."""
-    translator, writer = (
-        ROOT / "model_cards" / name / "records"
-        for name in ("scratch-transformer-multi30k-en-de", "scratch-gpt-tinystories")
-    )
-
-    def read(path):
-        return json.loads(path.read_text(encoding="utf-8"))
-
-    def moses(name):
-        records = [read(path) for path in translator.glob(f"{name}[1-3].json")]
-        assert len(records) == 3
-        return [record["metrics"]["test"]["bleu_moses"] for record in records]
-
-    alone, r_drop = mean(moses("long_seed")), mean(moses("r_drop_seed"))
-    published = read(translator / "seed3.json")["metrics"]["test"]["bleu_moses"]
-    stock, ours = read(writer / "stock_gpt2.json"), read(writer / "r_drop.json")
-    text = " ".join(READMES["README.md"].split())
-    for sentence in (
-        f"have {published:.2f} BLEU (Moses)",
-        f"has {alone:.2f}, with R-Drop {r_drop:.2f}",
-        f"GPT-2 trained for {stock['minutes']:.0f} minutes and {stock['epochs']:.0f} epochs",
-        f"After {ours['minutes']:.0f} minutes and {ours['epochs']:.0f} epochs, ours had "
-        f"{ours['metrics']['validation']['bits_per_byte']:.3f} bits per byte",
-    ):
-        assert sentence in text, sentence
 
 
 def test_python_blocks_parse_and_import_what_exists(name):
