@@ -154,7 +154,7 @@ def test_the_readmes_search_finds_the_better_learning_rate(tmp_path, monkeypatch
         monkeypatch.setattr("transformers.integrations.hp_params", lambda trial: trial.params)
     ids = torch.arange(1, 9).repeat(8, 1).tolist()
     names = {
-        "make_model": make_gpt,
+        "make_model": lambda: make_gpt(),
         "args": TrainingArguments(
             str(tmp_path), max_steps=8, save_steps=8, logging_steps=4, use_cpu=True, disable_tqdm=True
         ),
