@@ -24,7 +24,7 @@ FOLDERS = ("hf_scratch", "model_cards", "scripts", "tests")
 DOCUMENTS = {
     str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
     for path in (*ROOT.glob("*.md"), *(path for folder in FOLDERS for path in ROOT.glob(f"{folder}/**/*.md")))
-    if "publish" not in path.parts  # templates of the cards
+    if "publish" not in path.parts and path.name != "RUNS.md"  # the cards' introductions, and commands of old runs
 }
 # the changelog names what no longer exists
 READMES = {name: text for name, text in DOCUMENTS.items() if name != "CHANGELOG.md"}
