@@ -176,7 +176,7 @@ def _results(runs: list[Record]) -> str:
 def _budget(runs: list[Record]) -> str:
     """How long the runs were, and for annotated-seq2seq how long its 1,000 epochs would be."""
     run, minutes = runs[0], [run["minutes"] for run in runs if run["minutes"] is not None]
-    text = f"{format_updates(run)} steps, {format_range(minutes)} minutes"
+    text = f"{run['updates']:,} steps ({run['epochs']:.1f} epochs), {format_range(minutes)} minutes"
     if run["recipe"] == "multi30k_article" and run["epochs"] is not None:
         text += f"; 1,000 epochs would take {1000 * run['minutes'] / run['epochs'] / 60 / 24:.0f} days"
     return text
