@@ -62,7 +62,7 @@ def test_dates_stay_dates(run_here, tmp_path):
         (["--column", "en", "--share", 1], "`share`"),
         (["--column", "en", "--share", 1e-9], "would be empty"),
         (["--column", "en", "--output_dir", "."], "`output_dir` (.) exists"),
-        (["--column", "en", "--output_dir", "{data}/part"], "Choose a folder outside."),
+        (["--column", "en", "--output_dir", "{data}/part"], "Choose an `--output_dir` outside"),
     ],
 )
 def test_bad_input_is_named_and_leaves_nothing(run_here, tmp_path, flags, message):
