@@ -2,6 +2,7 @@ import copy
 import functools
 import json
 import math
+import signal
 import traceback
 
 import pytest
@@ -312,6 +313,23 @@ class RowsInOrder(torch.utils.data.IterableDataset):
 @pytest.mark.parametrize("rows", [ROWS, RowsInOrder()], ids=["list", "iterable with a length"])
 def test_rows_need_not_be_a_dataset_of_datasets(tmp_path, rows, strategy):
     assert train_gpt(make_gpt(), rows, tmp_path, train_sampling_strategy=strategy).state.global_step == 3
+
+
+@pytest.mark.parametrize("option", [{"train_sampling_strategy": "group_by_length"}, {"dataloader_drop_last": True}])
+def test_predictions_are_of_all_rows_in_their_order(tmp_path, option):
+    rows = [{"input_ids": ids, "labels": i % 2} for i, ids in enumerate(IDS)]
+    args = TrainingArguments(tmp_path, use_cpu=True, disable_tqdm=True, per_device_eval_batch_size=2, **option)
+    model = ScratchGPTForSequenceClassification(make_gpt().config)
+    predictions = LanguageModelTrainer(model=model, args=args, data_collator=collate).predict(rows)
+    assert predictions.label_ids.tolist() == [0, 1, 0, 1, 0]
+
+
+def test_a_checkpoint_without_a_manifest_is_not_begun(tmp_path):
+    handler = signal.getsignal(signal.SIGTERM)
+    args = TrainingArguments(tmp_path, use_cpu=True, enable_jit_checkpoint=True)
+    with pytest.raises(ValueError, match="`enable_jit_checkpoint` leaves a checkpoint without a manifest"):
+        LanguageModelTrainer(model=make_gpt(), args=args)
+    assert signal.getsignal(signal.SIGTERM) is handler
 
 
 def test_a_users_own_sampler_gives_the_rows(tmp_path):

@@ -3,7 +3,8 @@
 
 import copy
 import os
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -81,6 +82,11 @@ class ScratchTrainerMixin(Trainer):
         ema_decay: float | None = None,
         **kwargs,
     ):
+        if getattr(kwargs.get("args", args[1] if len(args) > 1 else None), "enable_jit_checkpoint", False):
+            raise ValueError(
+                "`enable_jit_checkpoint` leaves a checkpoint without a manifest, from which nothing is resumed. Leave "
+                "it out, and add a StopCallback, which saves a whole one on SIGTERM."
+            )
         model = kwargs.get("model", args[0] if args else None)
         use_cache = getattr(getattr(model, "config", None), "use_cache", None)
         super().__init__(*args, **kwargs)
@@ -289,17 +295,28 @@ class ScratchTrainerMixin(Trainer):
 
     # ---- evaluation ----
 
-    def get_eval_dataloader(self, *args_, **kwargs) -> DataLoader:
-        """As stock, but with all rows, and in their order where they are compared with references."""
+    @contextmanager
+    def _all_rows(self, in_order: bool) -> Generator[None]:
+        """Make data loaders that leave out no row, and keep their order where it is asked for."""
         args = self.args
         before = args.dataloader_drop_last, args.train_sampling_strategy
         args.dataloader_drop_last = False
-        if self.compute_metrics is not None:
+        if in_order:
             args.train_sampling_strategy = "random"  # which Trainer evaluates in order
         try:
-            return super().get_eval_dataloader(*args_, **kwargs)
+            yield
         finally:
             args.dataloader_drop_last, args.train_sampling_strategy = before
+
+    def get_eval_dataloader(self, *args, **kwargs) -> DataLoader:
+        """As stock, but with all rows, and in their order where they are compared with references."""
+        with self._all_rows(in_order=self.compute_metrics is not None):
+            return super().get_eval_dataloader(*args, **kwargs)
+
+    def get_test_dataloader(self, *args, **kwargs) -> DataLoader:
+        """As stock, but with all rows, in their order: that of the predictions."""
+        with self._all_rows(in_order=True):
+            return super().get_test_dataloader(*args, **kwargs)
 
     def evaluation_loop(self, *args, **kwargs):
         generation_config = copy.deepcopy(getattr(self.model, "generation_config", None))  # an encoder has none
