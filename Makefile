@@ -1,4 +1,4 @@
-# `make help` lists the targets. They need a package index, and the Python that README.md names.
+# `make help` lists the targets. They need a package index and Python 3.11 or newer.
 .DEFAULT_GOAL := help
 PYTHON ?= python3
 BIN := .venv/bin
@@ -8,7 +8,7 @@ BIN := .venv/bin
 help:  ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*  ## \(.*\)/  make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
 
-# CPU=1: torch without CUDA, which on Linux is several times smaller; wanted with the first target that installs
+# CPU=1: torch without CUDA, which on Linux is several times smaller; give it to the first target that installs
 setup: .venv/.installed  ## install the package and its tools into .venv: some minutes; CPU=1 without CUDA
 
 .venv/.installed: pyproject.toml constraints.txt scripts/hf_scratch_launcher.py
@@ -57,7 +57,7 @@ test-engines: setup  ## the published models in CTranslate2, llama.cpp, onnxrunt
 test-browser: setup  ## use the explorer in headless Chromium, if it is installed: 2 minutes
 	$(BIN)/python -m pytest -m slow tests/test_browser.py
 
-test-min: test  ## the suite on the lowest supported transformers, which today is the pinned one
+test-min: test  ## the suite on the lowest supported transformers, today the pinned version
 
 # TORCH: a build of torch; TRANSFORMERS: another source, e.g. git+https://github.com/huggingface/transformers
 test-newest:  ## the suite on the newest releases of all dependencies, in .venv-newest; TRANSFORMERS=, TORCH=
@@ -72,7 +72,7 @@ lint: setup  ## check style, formatting and types
 	$(BIN)/ty check
 
 # recomputes the figures of the model cards and results tables, and fails if one differs; WRITE=1 writes them
-# the commands in scripts/ choose how threads wait; benchmarks leave it as it is
+# commands set how OpenMP's threads wait; benchmarks do not
 results: export OMP_WAIT_POLICY ?= PASSIVE
 results: setup  ## recompute the figures of the cards and results tables; WRITE=1 writes them
 	$(BIN)/python scripts/publish/results.py $(if $(MULTI30K),--multi30k $(MULTI30K)) \
@@ -99,8 +99,8 @@ gpu:  ## on a machine with a GPU, run the benchmark and then the tests that need
 	exit $$status
 
 # DATA: a folder or a Hub id; OUT: a folder for the runs; FLAGS: options of all trainings, as "--bf16 true --use_cpu true"
-multi30k: setup  ## make a translator like the published one: 12 stages, 14 hours; the same command goes on; DATA=
+multi30k: setup  ## make a translator like the published one: 12 stages, 14 hours; run it again to resume; DATA=
 	PYTHON=$(BIN)/python scripts/recipes/multi30k.sh $(or $(DATA),bentrevett/multi30k) $(or $(OUT),runs) $(FLAGS)
 
-tinystories: setup  ## make a storyteller like the published one: 8 stages, 10 hours; the same command goes on; DATA=
+tinystories: setup  ## make a storyteller like the published one: 8 stages, 10 hours; run it again to resume; DATA=
 	PYTHON=$(BIN)/python scripts/recipes/tinystories.sh $(or $(DATA),roneneldan/TinyStories) $(or $(OUT),runs) $(FLAGS)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Add what trained models translate to the training data (data diversification, Nguyen et al. 2020).
+"""Add translations by trained models to the training data (data diversification, Nguyen et al. 2020).
 
 python scripts/diversify.py --dataset_name bentrevett/multi30k --models FORWARD1 FORWARD2 BACKWARD1 --output_dir MORE
 python scripts/train_translation.py multi30k_tiny --dataset_name MORE --output_dir OUT

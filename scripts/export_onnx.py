@@ -29,7 +29,7 @@ class ExportArguments:
     model: str = field(metadata={"help": "A model's folder or Hub id."})
     output_dir: str = field(metadata={"help": "A new folder."})
     quantization: str = field(
-        default="float32", metadata={"help": "The type of the matrices.", "choices": ["float32", "int8"]}
+        default="float32", metadata={"help": "The dtype of the weight matrices.", "choices": ["float32", "int8"]}
     )
 
 

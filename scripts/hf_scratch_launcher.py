@@ -1,7 +1,7 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 """`hf-scratch COMMAND ...`. Each file of scripts/ is a command: train_translation.py is `train-translation`.
 
-It is a module outside the package, of the standard library alone. The package's import loads torch, which takes
+A module outside the package that imports only the standard library. The package's import loads torch, which takes
 seconds, and OpenMP reads the environment then. Importing this module chooses how OpenMP's threads wait for each other,
 unless `OMP_WAIT_POLICY` or `GOMP_SPINCOUNT` is set.
 """

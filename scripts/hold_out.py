@@ -1,6 +1,6 @@
 #!/usr/bin/env python
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Hold a share of the training data out, as a second set to choose by, so that nothing is tuned to one set alone.
+"""Split off part of the training data as a second validation set, so that nothing is tuned to one set alone.
 
 python scripts/hold_out.py --dataset_name bentrevett/multi30k --column en --output_dir HELD_OUT
 python scripts/train_translation.py multi30k_tiny --dataset_name HELD_OUT --output_dir OUT

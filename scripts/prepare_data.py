@@ -7,7 +7,7 @@ python scripts/prepare_data.py scripts/recipes/tinystories_full.yaml \\
 accelerate launch --num_processes 8 scripts/train_language_model.py scripts/recipes/tinystories_full.yaml \\
     --dataset_name PREPARED --output_dir OUT
 
-The arguments are those of the training script: train_translation.py's if the recipe or the flags have `source_lang` or
+It takes the arguments of the training script: train_translation.py's if the recipe or the flags have `source_lang` or
 `max_source_length`, else train_language_model.py's. What does not concern the data is ignored.
 """
 

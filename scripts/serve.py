@@ -1,6 +1,6 @@
 #!/usr/bin/env python
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Serve a GPT over an HTTP API like OpenAI's. The options are those of `transformers serve`, which does the work.
+"""Serve a GPT over an HTTP API like OpenAI's. It takes the options of `transformers serve`, which does the work.
 
 python scripts/serve.py model_cards/scratch-gpt-tinystories --port 8000
 curl -N localhost:8000/v1/completions -H "Content-Type: application/json" \\

@@ -5,7 +5,7 @@
 python scripts/train_stock_gpt2.py scripts/recipes/stock_gpt2.yaml \
     --dataset_name roneneldan/TinyStories --tokenizer_name DIR --max_minutes 30 --output_dir OUT
 
-Texts are packed end to end and attend to each other, as in transformers' run_clm.py. The arguments are those of
+Texts are packed end to end and attend to each other, as in transformers' run_clm.py. It takes the arguments of
 train_language_model.py; `config_overrides` sets fields of GPT2Config.
 """
 

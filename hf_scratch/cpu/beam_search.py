@@ -216,7 +216,7 @@ def beam_search(
 
 
 def _is_usual(criterion: StoppingCriteria, generation_config: GenerationConfig) -> bool:
-    """Whether the search ends texts as this criterion does, without calling it."""
+    """Whether the search implements this criterion itself."""
     if type(criterion) is MaxLengthCriteria:
         return criterion.max_length == generation_config.max_length
     eos = generation_config._eos_token_tensor

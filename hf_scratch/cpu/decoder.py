@@ -50,7 +50,7 @@ class IncrementalDecoder:
         rows = width * len(position)
         self.num_beams, self.width, self.position = num_beams, width, position
         self.prompt_length = prompt_mask.shape[1]
-        self.length = self.prompt_length  # slots in use: those of the prompt, then one per shared beam and step
+        self.length = self.prompt_length  # slots in use: the prompt's, then one per shared beam and step
         slots = self.length + self.width * max_new_tokens
         is_eager = uses_eager = self.stack.config._attn_implementation == "eager"
         if width > 1 and model.lm_head.weight.dtype == torch.float32:  # less time than torch's own attention takes

@@ -1,7 +1,7 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 """Whether an IncrementalDecoder computes what a model's own code does.
 
-What a user changed on the model is looked for: modules, hooks, weights, attention. A patched class, or a hook on all
+It looks for what a user has changed on the model: modules, hooks, weights, attention. A patched class or a hook on all
 modules of a process, is not: `cache_implementation="dynamic"` in the call of `generate()` chooses transformers' loop.
 """
 

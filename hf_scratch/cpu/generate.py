@@ -30,8 +30,8 @@ OUTPUTS = {  # (is it an encoder-decoder, has it beams): the class of the output
     (True, False): GenerateEncoderDecoderOutput,
     (True, True): GenerateBeamEncoderDecoderOutput,
 }
-# The arguments of `generate()` and entries of a GenerationConfig that the loop obeys. Any other that is set leaves the
-# call to transformers: other modes and caches, what `generate()` does not hand to a `custom_generate`, and whatever a
+# The arguments of `generate()` and entries of a GenerationConfig that the loop obeys. Any other that is set falls back
+# to transformers' loop: other modes and caches, what `generate()` does not hand to a `custom_generate`, and whatever a
 # later transformers adds.
 KNOWN = {
     # lengths and search

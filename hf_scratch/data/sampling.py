@@ -16,7 +16,7 @@ from transformers.trainer_pt_utils import LengthGroupedSampler
 
 
 class UpdateBatchSampler(Sampler[list[int]]):
-    """Base of the samplers: yields the parts of each step one after the other, or those of one process.
+    """Base of the samplers: yields the parts of each step one after the other, or one process's parts.
 
     A part has every n-th row, so that the parts have as many rows each, or one more. Parts of a step with fewer
     rows than parts are empty (see `EmptyPartCollator`), or left out.

@@ -33,7 +33,7 @@ class TextMetric(evaluate.Metric):
 
     def add_batch(self, *, predictions: Any = None, references: Any = None, **kwargs) -> None:
         """Add predictions, and for each of them a reference or a list of references."""
-        # evaluate looks at the first row alone: in the others it takes a text for a list of characters
+        # evaluate looks at the first row alone: in the others it would treat a text as a list of characters
         listed = [[each] if isinstance(each, str) else each for each in references]
         super().add_batch(predictions=predictions, references=listed, **kwargs)
 

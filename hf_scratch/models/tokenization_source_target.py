@@ -26,7 +26,7 @@ class SourceTargetTokenizer(PreTrainedTokenizerFast):
     Args:
         target_tokenizer_object: the target tokenizer; it is copied.
         target_tokenizer_file: a file of the target tokenizer, in place of the object.
-        kwargs: those of `PreTrainedTokenizerFast`, for the source.
+        kwargs: passed to `PreTrainedTokenizerFast`, for the source.
 
     Raises:
         ValueError: there is no target tokenizer, or a special token has another id in it.

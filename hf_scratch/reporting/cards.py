@@ -58,7 +58,7 @@ The code in this folder is under Apache 2.0. {licence}
 _OPENING = "{what} {origin} with hf_scratch, recipe `{recipe}`, data `{data}`.{teachers}"
 _SECTIONS = """## Intended use
 
-The model is for texts like those of its training data. It saw nothing else, and was measured on nothing else. It is
+The model is for texts like its training data. It was trained and measured on nothing else. It is
 not meant for other texts, for facts, or for decisions about people. The data have their own licence."""
 NUM_EXAMPLES, LONGEST_EXAMPLE = 5, 400  # texts, characters
 

@@ -42,7 +42,7 @@ def plot_learning_curve(log_history: list[dict], output_dir: str, objective: str
     losses.set_ylabel("loss [nats per token]")
     if losses.lines:
         losses.legend()
-    losses.set_yscale("log")  # the first losses, and those of a run that diverged, squeeze no others
+    losses.set_yscale("log")  # the high losses at the start, or of a run that diverges, do not flatten the rest
     losses.yaxis.set_major_formatter(LogFormatter())
     losses.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.5)))
     if series["eval_bleu"] or series["eval_exact_match"]:

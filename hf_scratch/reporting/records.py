@@ -124,7 +124,7 @@ def build_record(
 def join_records(records: list[Record]) -> Record:
     """Merge consecutive runs, each of which started from the weights of the previous one.
 
-    The metrics and settings are those of the last run; updates, epochs, tokens and minutes are sums, and commands and
+    Metrics and settings come from the last run; updates, epochs, tokens and minutes are sums, and commands and
     logs are joined. Epochs of different data have no sum: they are None, and the log has none. The flag that resumes
     an interrupted run is left out of the commands.
     """

@@ -84,7 +84,7 @@ def check_masking_and_answers(arguments: Any, *not_of_encoders: str) -> None:
 class ModelArguments:
     """The model and the tokenizer to train with, new or loaded."""
 
-    preset: str | None = option(None, "An article whose model is trained, a name in hf_scratch/convert/presets.py.")
+    preset: str | None = option(None, "The name of an article's model in hf_scratch/convert/presets.py.")
     preset_hyperparameters: dict[str, Any] | str | None = option(
         None, "The arguments of the article's own constructor: a=1,b=2 or JSON."
     )
@@ -99,7 +99,7 @@ class ModelArguments:
         choices=list(KINDS),
     )
     vocab_size: int = option(8000, "Tokens of the new tokenizer at most, in each of its vocabularies.")
-    min_frequency: int = option(1, "A new word tokenizer knows words that occur at least this often.")
+    min_frequency: int = option(1, "Minimum frequency of a word in a new word tokenizer.")
     tokenizer_sample_mb: float = option(
         100.0, "A new tokenizer is trained on texts of this many megabytes at most, evenly spaced."
     )
@@ -131,9 +131,7 @@ class DataArguments:
     max_eval_samples: int | None = option(None, "Validate on at most this many rows.")
     max_predict_samples: int | None = option(None, "Test on at most this many rows.")
     preprocessing_num_workers: int | None = option(None, "Processes that tokenise. Default: all cores.")
-    streaming: bool = option(
-        False, "Read the training data while they are used, without a copy on the disk. Needs max_steps."
-    )
+    streaming: bool = option(False, "Stream the training data, without a copy on disk. Needs max_steps.")
     shuffle_buffer_size: int = option(
         10_000,
         "Rows of a stream that are shuffled together: rows further apart never meet. 0: rows and files keep their "
@@ -160,7 +158,7 @@ class DataArguments:
     )
     teacher_models: list[str] = field(
         default_factory=list,
-        metadata={"help": "Models whose mean prediction is learnt as well: folders or Hub ids, with this tokenizer."},
+        metadata={"help": "Teachers for distillation: folders or Hub ids, with this tokenizer."},
     )
     distillation_alpha: float = option(
         0.5, "Share of the teachers' predictions in the loss; the labels have the rest."
@@ -537,7 +535,7 @@ def prepare_logging(args: TrainingArguments) -> None:
 def check_validation_data(args: TrainingArguments, splits: Collection[str], metrics: Sequence[str] = ()) -> None:
     """Check, before data are prepared, that evaluations have data and the metric that selects the best.
 
-    `metrics` are those of an evaluation besides the loss.
+    `metrics` are an evaluation's metrics besides the loss.
 
     Raises:
         ValueError: there is no validation data, or `metric_for_best_model` is no metric.

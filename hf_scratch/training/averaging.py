@@ -187,6 +187,6 @@ def _evaluate(trainer: Trainer) -> dict:
 
 
 def load_weights(model: torch.nn.Module, weights: dict[str, torch.Tensor]) -> None:
-    """Load whole weights, or those of the same shards, into a model. Of tied weights, one name is enough."""
+    """Load whole or sharded weights into a model. Of tied weights, one name is enough."""
     options = StateDictOptions(full_state_dict=not any(isinstance(w, DTensor) for w in weights.values()), strict=False)
     set_model_state_dict(model, dict(weights), options=options)  # a copy: torch puts shards into it

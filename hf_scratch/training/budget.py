@@ -151,7 +151,7 @@ def fit_budget(
         prepare: called with arguments and None, it returns a trainer and other things. The trainer is trained for a
             few steps, and thrown away.
         time_scoring: called with the arguments and all that `prepare` returns, returns the seconds to generate for a
-            validation row in an evaluation, and those of the scores at the end.
+            validation row in an evaluation, and the seconds of the scores at the end.
 
     Raises:
         UserError: the run that is resumed was begun without a budget, or see `choose_options`.

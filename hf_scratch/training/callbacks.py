@@ -52,7 +52,7 @@ def highest_of_processes(number: int) -> int:
 
 @cache
 def _cpu_group(world) -> dist.ProcessGroup | None:
-    """All processes once more, for tensors on the CPU."""
+    """A second process group, for CPU tensors."""
     return dist.new_group(backend="gloo")
 
 

@@ -29,7 +29,7 @@ def choose_model(
     `config_overrides` may choose another dtype.
 
     Args:
-        auto_class: the Auto class that loads a model. The other arguments are those of `make_model`.
+        auto_class: the Auto class that loads a model. For the other arguments, see `make_model`.
 
     Raises:
         UserError: see `load_checkpoint`.

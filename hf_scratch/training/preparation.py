@@ -261,7 +261,7 @@ class PairPreparation(Preparation):
     lengths, other_options = ("max_source_length", "max_target_length"), ("source_lang", "target_lang")
 
     def options(self) -> dict[str, Any]:
-        """As every preparation's; BPE-dropout needs the training texts too, which it tokenises anew."""
+        """As every preparation's; BPE-dropout needs the training texts too, which it tokenises again."""
         return super().options() | {"train_texts": self.data_args.bpe_dropout > 0}
 
     def take(self, rows: Dataset, name: str) -> Dataset:

@@ -65,7 +65,7 @@ class CheckpointKeeper(TrainerCallback):
     Args:
         trainer: the keeper becomes one of its callbacks. Its `train` must be called inside `begin`.
         parts: objects that keep something in each checkpoint: `save(folder)` writes it, and `load(folder)` reads it,
-            or begins anew if the folder is None. All processes call them.
+            or starts fresh if the folder is None. All processes call them.
     """
 
     def __init__(self, trainer: Trainer, parts: Sequence[Any] = ()):
@@ -130,7 +130,7 @@ class CheckpointKeeper(TrainerCallback):
         return [callback for callback in self.trainer.callback_handler.callbacks if isinstance(callback, kind)]
 
     def saved(self) -> list[Path]:
-        """Return the whole checkpoints of this run, by ascending step, without those of other runs beside them."""
+        """Return the whole checkpoints of this run, by ascending step, without other runs' checkpoints beside them."""
         step = self.trainer.state.global_step
         folders = [folder for folder in whole_checkpoints(self.folder) if step_of(folder) <= step]
         return [folder for folder in folders if read_facts(folder).get("run_id") == self.run_id]

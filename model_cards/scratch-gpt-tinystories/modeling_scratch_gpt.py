@@ -194,7 +194,7 @@ class ScratchGPTForCausalLM(ScratchGPTPreTrainedModel, ScratchGenerationMixin):
         skip_logits: bool | None = None,
         **kwargs: Unpack[ScratchKwargs],
     ) -> CausalLMOutputWithPast:
-        """Predict the next token at each position. The other arguments are those of `ScratchGPTModel`.
+        """Predict the next token at each position. For the other arguments, see `ScratchGPTModel`.
 
         Args:
             labels: (batch, length), int64, usually `input_ids` itself: they are shifted here. -100 is ignored.
@@ -264,7 +264,7 @@ class ScratchGPTForMaskedLM(ScratchGPTPreTrainedModel):
         skip_logits: bool | None = None,
         **kwargs: Unpack[ScratchKwargs],
     ) -> MaskedLMOutput:
-        """Predict the token at each masked position. The other arguments are those of `ScratchGPTForCausalLM`.
+        """Predict the token at each masked position. For the other arguments, see `ScratchGPTForCausalLM`.
 
         Args:
             labels: (batch, length), int64, the token at each masked position, and -100 elsewhere.

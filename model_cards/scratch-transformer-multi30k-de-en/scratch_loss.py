@@ -14,7 +14,7 @@ from .scratch_layers import is_2d
 
 
 class ScratchKwargs(TransformersKwargs, total=False):
-    """Keyword arguments of the language models' `forward` for the loss, besides those of every transformers model.
+    """Keyword arguments of the language models' `forward` for the loss, besides what every transformers model takes.
 
     Not named parameters: Trainer treats any parameter containing "label" as a label column. `r_drop_alpha` is here
     because it belongs to the same function.

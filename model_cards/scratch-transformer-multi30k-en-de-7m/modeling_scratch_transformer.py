@@ -403,7 +403,7 @@ class ScratchTransformerForConditionalGeneration(ScratchTransformerPreTrainedMod
         skip_logits: bool | None = None,
         **kwargs: Unpack[ScratchKwargs],
     ) -> Seq2SeqLMOutput:
-        """Predict each target token. The other arguments are those of `ScratchTransformerModel`.
+        """Predict each target token. For the other arguments, see `ScratchTransformerModel`.
 
         Args:
             labels: (batch, target length), int64, the target with its end and no start token; -100 is ignored.

@@ -90,7 +90,7 @@ class ScratchPreTrainedModel(PreTrainedModel):
 
         Args:
             skip_logits: the caller's choice. None: the configuration's in training mode, else False.
-            kwargs: those of `forward`.
+            kwargs: the keyword arguments of `forward`.
 
         Returns:
             Whether to skip the logits, and the removed arguments.
@@ -214,7 +214,7 @@ class ScratchGenerationMixin(ScratchPreTrainedModel, GenerationMixin):
         window: int | None = None,
         **kwargs,
     ) -> dict[str, torch.Tensor]:
-        """The next step's inputs: those of transformers, unless the text is longer than the window that slides."""
+        """The next step's inputs: transformers' own, unless the text is longer than the sliding window."""
         mask: Any = kwargs.get("decoder_attention_mask")
         if is_2d(mask) and kwargs.get("decoder_position_ids") is None:
             # a static cache makes the mask 4-d, from which no positions can be counted

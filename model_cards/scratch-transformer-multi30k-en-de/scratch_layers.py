@@ -162,7 +162,7 @@ class MultiHeadAttention(nn.Module):
     def keys_and_values(
         self, hidden_states: torch.Tensor, key_value_states: torch.Tensor | None, cache: Cache | None, kwargs: dict
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Keys (batch, heads, length, head_dim) and values (..., v_head_dim), including those of the cache."""
+        """Keys (batch, heads, length, head_dim) and values (..., v_head_dim), including the cache's."""
         is_cross_attention = key_value_states is not None
         own_cache = cache
         if isinstance(cache, EncoderDecoderCache):
@@ -185,7 +185,7 @@ class MultiHeadAttention(nn.Module):
 def cached_states(cache: Cache, layer_idx: int) -> tuple[torch.Tensor, torch.Tensor]:
     """The keys (batch, heads, length, head_dim) and values (..., v_head_dim) that a cache holds for one layer."""
     layer = cache.layers[layer_idx]
-    # our models' layers all have keys; transformers' annotation includes those of linear attention
+    # our models' layers all have keys; transformers' annotation includes layers of linear attention
     return layer.keys, layer.values  # ty: ignore[missing-union-attribute, invalid-explicit-return]
 
 
@@ -335,7 +335,7 @@ def check_mask_length(attention_mask: Any, states: torch.Tensor, cache: Cache | 
 
     Args:
         attention_mask: a mask of any form, or None.
-        states: (batch, length, width), the keys' tokens without those of the cache.
+        states: (batch, length, width), the keys' tokens without the cached ones.
         cache: that of the call. A static cache is longer than its tokens, and is not checked.
     """
     if not is_2d(attention_mask) or is_torchdynamo_compiling() or getattr(cache, "is_compileable", False):
@@ -383,7 +383,7 @@ def make_mask(
         hidden_states: (batch, query length, width).
         attention_mask: (batch, key length), 0 on padding; or a 4-d mask, which is used unchanged.
         is_causal: whether later positions are hidden.
-        position_ids: (batch or 1, length), those of the caller. Packed sequences do not attend to each other.
+        position_ids: (batch or 1, length), the caller's. Packed sequences do not attend to each other.
         cache: that of the call.
         encoder_hidden_states: (batch, key length, width), for cross-attention.
     """

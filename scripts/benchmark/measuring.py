@@ -109,7 +109,7 @@ def name_machine() -> str:
 def keep_rows(command: str, rows: list[Figures], names: Iterable[str] | None = None) -> None:
     """Put a command's rows into `results/`, each in place of an earlier one of its name.
 
-    `names` are those of all the command's rows, in their order: other rows are dropped. Default: all are kept.
+    `names` are all rows of the command, in order: other rows are dropped. Default: all are kept.
     """
     machine = name_machine()
     path = RESULTS / command / (re.sub(r"[^a-z0-9.]+", "-", machine.lower()).strip("-") + ".json")
