@@ -11,6 +11,7 @@ import torch
 from accelerate import PartialState
 from safetensors.torch import load_file, save_file
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, set_model_state_dict
+from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 from transformers import Trainer, TrainerCallback, TrainingArguments
@@ -188,5 +189,8 @@ def _evaluate(trainer: Trainer) -> dict:
 
 def load_weights(model: torch.nn.Module, weights: dict[str, torch.Tensor]) -> None:
     """Load whole or sharded weights into a model. Of tied weights, one name is enough."""
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.reshard()  # a forward pass leaves the root whole
     options = StateDictOptions(full_state_dict=not any(isinstance(w, DTensor) for w in weights.values()), strict=False)
     set_model_state_dict(model, dict(weights), options=options)  # a copy: torch puts shards into it
