@@ -327,7 +327,10 @@ class CommandLine:
         self._merge_pairs(self.recipe)
         if self.values.get("disable_tqdm"):
             disable_bars()
-        return self.fill()
+        try:
+            return self.fill()
+        except TypeError as error:  # an unknown key in a mapping that TrainingArguments passes on to accelerate
+            raise ValueError(str(error)) from error
 
     def fill(self) -> tuple:
         """Return the dataclasses, filled with `values`."""
