@@ -99,7 +99,7 @@ class TokenCount(TrainerCallback):
 
     def on_log(self, args, state, control, logs=None, **kwargs):
         """Add the count, the tokens per second and the MFU since the start to an entry of the training."""
-        if logs is not None and "loss" in logs:
+        if logs is not None and "loss" in logs and hasattr(self, "start"):
             seconds, tokens = time.monotonic() - self.start, state.num_input_tokens_seen
             counts = {"num_input_tokens_seen": tokens, "train_tokens_per_second": (tokens - self.before) / seconds}
             if self.peak is not None:
