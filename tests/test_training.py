@@ -579,6 +579,12 @@ def test_tokens_are_counted_without_padding(make_trainer):
     assert trainer.state.num_input_tokens_seen == 2 * tokens
 
 
+def test_a_user_may_log_a_loss_before_the_training(make_trainer):
+    trainer = make_trainer()
+    trainer.log({"loss": 1.0})
+    assert trainer.state.log_history[0]["loss"] == 1.0
+
+
 def test_mfu_is_logged_where_the_peak_is_known(make_trainer, monkeypatch, caplog):
     caplog.set_level("INFO")
     monkeypatch.setattr("hf_scratch.training.callbacks.find_peak", lambda device: 1e12)

@@ -96,7 +96,7 @@ class TokenCount(TrainerCallback):
 
         Each checkpoint has such an entry before it (see `CheckpointKeeper`).
         """
-        if logs is not None and "loss" in logs:
+        if logs is not None and "loss" in logs and hasattr(self, "start"):  # a user may log before the training
             self.on_train_end(args, state, control)
             seconds, tokens = time.monotonic() - self.start, state.num_input_tokens_seen
             counts = {"num_input_tokens_seen": tokens, "train_tokens_per_second": (tokens - self.before) / seconds}
