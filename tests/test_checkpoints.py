@@ -27,7 +27,7 @@ def test_the_average_of_equals_is_each_of_them(tmp_path):
 
 def test_the_other_family_is_named(tmp_path):
     make_gpt().save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match="Unrecognized configuration class"):
+    with pytest.raises(ValueError, match="AutoModelForSeq2SeqLM does not load"):
         load_checkpoint(AutoModelForSeq2SeqLM, str(tmp_path))
     assert load_checkpoint(AutoModelForCausalLM, str(tmp_path)).config.model_type == "scratch_gpt"
 
