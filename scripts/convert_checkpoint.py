@@ -27,8 +27,8 @@ from hf_scratch.convert.presets import PRESETS
 from hf_scratch.errors import command, preparation
 from hf_scratch.loading import auto_class_of, check_fits, find_model, load_checkpoint, load_tokenizer
 from hf_scratch.recipes import parse_pairs
-from hf_scratch.training.arguments import parse_arguments
 from hf_scratch.training.checkpoints import check_output_dir
+from hf_scratch.training.command_line import parse_arguments
 
 IN = {"gpt2": convert.from_gpt2, "marian": convert.from_marian, "pegasus": convert.from_pegasus}
 OUT = {"gpt2": convert.to_gpt2, "marian": convert.to_marian, "pegasus": convert.to_pegasus}

@@ -24,7 +24,8 @@ from hf_scratch.data.splits import check_new_folder, load_splits, save_splits
 from hf_scratch.errors import UserError, command, preparation
 from hf_scratch.evaluation.translation import translate
 from hf_scratch.loading import check_fits, load_checkpoint, load_tokenizer
-from hf_scratch.training.arguments import DTYPES, option, parse_arguments
+from hf_scratch.training.arguments import DTYPES, option
+from hf_scratch.training.command_line import parse_arguments
 
 
 @dataclass

@@ -23,12 +23,8 @@ from hf_scratch.evaluation.language_modeling import (
     take_questions,
 )
 from hf_scratch.tokenization import describe_unknown
-from hf_scratch.training.arguments import (
-    SAMPLE_BY_METADATA,
-    check_masking_and_answers,
-    option,
-    parse_arguments,
-)
+from hf_scratch.training.arguments import SAMPLE_BY_METADATA, check_masking_and_answers, option
+from hf_scratch.training.command_line import parse_arguments
 
 logger = logging.getLogger("evaluate_language_model")
 

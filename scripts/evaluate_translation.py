@@ -18,7 +18,8 @@ from hf_scratch.data.pairs import take_pairs
 from hf_scratch.errors import command, preparation
 from hf_scratch.evaluation.commands import EvaluationArguments, load_for_evaluation, report
 from hf_scratch.evaluation.translation import evaluate_translation, write_lines
-from hf_scratch.training.arguments import TASK_METADATA, option, parse_arguments
+from hf_scratch.training.arguments import TASK_METADATA, option
+from hf_scratch.training.command_line import parse_arguments
 
 
 @dataclass(kw_only=True)

@@ -16,8 +16,8 @@ from transformers import AutoConfig
 
 from hf_scratch.errors import command, extra, preparation
 from hf_scratch.loading import auto_class_of, find_model, load_checkpoint, load_tokenizer
-from hf_scratch.training.arguments import parse_arguments
 from hf_scratch.training.checkpoints import check_output_dir
+from hf_scratch.training.command_line import parse_arguments
 
 ROWS, SOURCE, TARGET = 3, 9, 7  # the sizes that are traced: 1 would become a constant
 

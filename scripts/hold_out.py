@@ -17,7 +17,8 @@ import hf_scratch_launcher  # noqa: F401  before torch, whose OpenMP it sets
 
 from hf_scratch.data.splits import check_new_folder, load_splits, save_splits
 from hf_scratch.errors import UserError, command, preparation
-from hf_scratch.training.arguments import option, parse_arguments
+from hf_scratch.training.arguments import option
+from hf_scratch.training.command_line import parse_arguments
 
 
 @dataclass

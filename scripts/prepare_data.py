@@ -19,14 +19,13 @@ from transformers import Seq2SeqTrainingArguments, TrainingArguments
 from hf_scratch.data.columns import count_ids
 from hf_scratch.errors import command, preparation
 from hf_scratch.training.arguments import (
-    CommandLine,
     LanguageModelArguments,
     ModelArguments,
     TranslationArguments,
     check_validation_data,
-    prepare_logging,
 )
 from hf_scratch.training.checkpoints import check_output_dir
+from hf_scratch.training.command_line import CommandLine, prepare_logging
 from hf_scratch.training.preparation import PairPreparation, TextPreparation
 
 

@@ -29,10 +29,11 @@ from hf_scratch.evaluation.language_modeling import (
 )
 from hf_scratch.loading import auto_class_of
 from hf_scratch.reporting.cards import NUM_EXAMPLES, write_language_model_card
-from hf_scratch.training.arguments import LanguageModelArguments, TrainingCommand, check_validation_data
+from hf_scratch.training.arguments import LanguageModelArguments, check_validation_data
 from hf_scratch.training.averaging import check_averages, evaluate_and_select_weights, save_final_model
 from hf_scratch.training.budget import every_nth, fit_budget
 from hf_scratch.training.callbacks import stopping_callbacks
+from hf_scratch.training.command_line import TrainingCommand
 from hf_scratch.training.model_loading import choose_model, choose_packed_attention, load_teachers
 from hf_scratch.training.preparation import TextPreparation
 from hf_scratch.training.runs import open_run

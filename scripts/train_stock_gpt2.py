@@ -18,9 +18,10 @@ from hf_scratch.data.texts import PackedTextsCollator
 from hf_scratch.errors import command, preparation
 from hf_scratch.evaluation.language_modeling import evaluate_language_model
 from hf_scratch.reporting.cards import write_language_model_card
-from hf_scratch.training.arguments import LanguageModelArguments, TrainingCommand, check_validation_data
+from hf_scratch.training.arguments import LanguageModelArguments, check_validation_data
 from hf_scratch.training.averaging import save_final_model
 from hf_scratch.training.callbacks import TrainingTime, stopping_callbacks
+from hf_scratch.training.command_line import TrainingCommand
 from hf_scratch.training.model_loading import choose_model
 from hf_scratch.training.preparation import TextPreparation
 from hf_scratch.training.resuming import CheckpointKeeper

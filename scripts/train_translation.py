@@ -23,10 +23,11 @@ from hf_scratch.errors import command, preparation
 from hf_scratch.evaluation.translation import evaluate_translation, has_short_texts, translate, write_lines
 from hf_scratch.reporting.cards import NUM_EXAMPLES, write_translation_card
 from hf_scratch.tokenization import target_size
-from hf_scratch.training.arguments import TrainingCommand, TranslationArguments, check_validation_data
+from hf_scratch.training.arguments import TranslationArguments, check_validation_data
 from hf_scratch.training.averaging import check_averages, evaluate_and_select_weights, save_final_model
 from hf_scratch.training.budget import every_nth, fit_budget
 from hf_scratch.training.callbacks import stopping_callbacks
+from hf_scratch.training.command_line import TrainingCommand
 from hf_scratch.training.main_process import on_main_process
 from hf_scratch.training.model_loading import choose_model, load_teachers
 from hf_scratch.training.preparation import PairPreparation

@@ -6,12 +6,10 @@ from transformers import Seq2SeqTrainingArguments, TrainingArguments
 
 from hf_scratch import ScratchGPTConfig, ScratchTransformerConfig
 from hf_scratch.errors import UserError
-from hf_scratch.training.arguments import (
+from hf_scratch.training.arguments import LanguageModelArguments, ModelArguments, TranslationArguments
+from hf_scratch.training.command_line import (
     CommandLine,
-    LanguageModelArguments,
-    ModelArguments,
     TrainingCommand,
-    TranslationArguments,
     check_options,
     parse_arguments,
     read_model_fields,

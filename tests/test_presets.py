@@ -14,13 +14,8 @@ from hf_scratch import (
     ScratchTransformerForConditionalGeneration,
 )
 from hf_scratch.convert.presets import PRESETS, make_preset, preset_fields
-from hf_scratch.training.arguments import (
-    LanguageModelArguments,
-    ModelArguments,
-    TranslationArguments,
-    parse_arguments,
-    read_model_fields,
-)
+from hf_scratch.training.arguments import LanguageModelArguments, ModelArguments, TranslationArguments
+from hf_scratch.training.command_line import parse_arguments, read_model_fields
 
 
 def test_gpt_playground():

@@ -14,13 +14,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, Seq2Se
 from hf_scratch import ScratchGPTConfig, ScratchTransformerConfig
 from hf_scratch.evaluation.language_modeling import evaluate_language_model
 from hf_scratch.tokenization import train_tokenizer
-from hf_scratch.training.arguments import (
-    LanguageModelArguments,
-    ModelArguments,
-    TranslationArguments,
-    parse_arguments,
-    read_model_fields,
-)
+from hf_scratch.training.arguments import LanguageModelArguments, ModelArguments, TranslationArguments
+from hf_scratch.training.command_line import parse_arguments, read_model_fields
 
 PAIRS = [{"en": f"{a} {b}", "de": f"{b}, {a}"} for a in ("one", "two", "six", "ten") for b in ("dog", "cat", "fox")]
 STORIES = [{"text": f"A {a} saw a {b}. The {b} ran."} for a in ("dog", "cat", "fox") for b in ("hen", "man", "cow")]

@@ -27,7 +27,8 @@ from hf_scratch.data.streaming import POSITION, RowStream, StreamCollator, load_
 from hf_scratch.data.texts import PackedTextsCollator, TextPacker, pack_texts, take_texts
 from hf_scratch.errors import UserError
 from hf_scratch.tokenization import train_tokenizer
-from hf_scratch.training.arguments import LanguageModelArguments, TrainingCommand, TranslationArguments
+from hf_scratch.training.arguments import LanguageModelArguments, TranslationArguments
+from hf_scratch.training.command_line import TrainingCommand
 from hf_scratch.training.trainers import LanguageModelTrainer
 
 TEXTS = [{"text": f"Text {i} says {'na ' * (i % 7)}end."} for i in range(2300)]

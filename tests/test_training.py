@@ -30,7 +30,7 @@ from hf_scratch import ScratchGPTForSequenceClassification, ScratchTransformerFo
 from hf_scratch.data.pairs import PairsWithBPEDropout, tokenize_pairs
 from hf_scratch.flops import count_flops
 from hf_scratch.manifest import write_manifest
-from hf_scratch.training.arguments import OUR_DEFAULTS, DataArguments, ModelArguments
+from hf_scratch.training.arguments import DataArguments, ModelArguments
 from hf_scratch.training.averaging import (
     average_checkpoints,
     evaluate_and_select_weights,
@@ -38,6 +38,7 @@ from hf_scratch.training.averaging import (
 )
 from hf_scratch.training.callbacks import StopCallback, stopping_callbacks
 from hf_scratch.training.checkpoints import whole_checkpoints
+from hf_scratch.training.command_line import OUR_DEFAULTS
 from hf_scratch.training.model_loading import choose_model, load_teachers
 from hf_scratch.training.trainers import LanguageModelTrainer, TranslationTrainer
 

@@ -18,8 +18,9 @@ from transformers import PrinterCallback, TrainerCallback, TrainingArguments
 from transformers.utils import is_torch_bf16_gpu_available
 
 from ..errors import UserError
-from .arguments import TrainingCommand, check_validation_data
+from .arguments import check_validation_data
 from .callbacks import StopCallback, highest_of_processes
+from .command_line import TrainingCommand
 from .main_process import on_main_process
 
 PLAN = ".budget.json"  # in the run's folder: the options that were chosen
