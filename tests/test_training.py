@@ -586,6 +586,17 @@ def test_a_user_may_log_a_loss_before_the_training(make_trainer):
     assert trainer.state.log_history[0]["loss"] == 1.0
 
 
+def test_a_head_that_is_untied_after_the_training_is_saved(make_trainer, tmp_path):
+    trainer = make_trainer(max_steps=1)
+    trainer.train()
+    model = trainer.model
+    head = torch.nn.Parameter(torch.randn_like(model.lm_head.weight))
+    model.lm_head.weight, model.config.tie_word_embeddings = head, False
+    model.save_pretrained(tmp_path / "untied")
+    loaded = type(model).from_pretrained(tmp_path / "untied")
+    assert torch.equal(loaded.lm_head.weight, head)
+
+
 def test_mfu_is_logged_where_the_peak_is_known(make_trainer, monkeypatch, caplog):
     caplog.set_level("INFO")
     monkeypatch.setattr("hf_scratch.training.callbacks.find_peak", lambda device: 1e12)

@@ -129,10 +129,11 @@ class ScratchTrainerMixin(Trainer):
             UserError: see there; or an option does not let the training begin.
         """
         with self.checkpoints.begin(resume_from_checkpoint) as checkpoint:
-            ignore_data_skip = self.args.ignore_data_skip
+            model: Any = self.model  # None in a search
+            ignore_data_skip, unsaved = self.args.ignore_data_skip, getattr(model, "_keys_to_ignore_on_save", None)
             self.args.ignore_data_skip |= self.stream is not None  # which begins at its position
-            if tied := getattr(self.model, "all_tied_weights_keys", None):  # files hold them once: no warning of that
-                self.model._keys_to_ignore_on_save = set(tied)
+            if tied := getattr(model, "all_tied_weights_keys", None):  # files hold them once: no warning of that
+                model._keys_to_ignore_on_save = {*(unsaved or ()), *tied}
             try:
                 return super().train(checkpoint, *args, **kwargs)
             except SETUP_ERRORS as error:
@@ -141,6 +142,8 @@ class ScratchTrainerMixin(Trainer):
                 raise UserError(f"The training cannot begin: {describe(error)}") from error
             finally:
                 self.args.ignore_data_skip = ignore_data_skip
+                if tied:
+                    model._keys_to_ignore_on_save = unsaved  # the user may untie them
 
     def own_arguments(self) -> dict[str, float | str | None]:
         """Return what else decides a step than the arguments of stock trainers. Manifests keep it."""
