@@ -58,7 +58,7 @@ def forward_of_the_model(model):
 
 
 def layer_in_training_mode(model):
-    layer_of(model).dropout = 0.5
+    layer_of(model).dropout.p = 0.5
     layer_of(model).train()
 
 

@@ -31,22 +31,6 @@ def test_the_cache_goes_by_its_old_name_with_a_warning(family):
         model(**again[0], past_key_values=first.cache)
 
 
-UNREAD = {
-    "a cache": lambda: DynamicCache(),
-    "a tensor": lambda: torch.ones(2, 6),
-    "tuples of tensors": lambda: ((torch.ones(1), torch.ones(1)),),
-}
-
-
-@pytest.mark.parametrize("name", ["past", "padding_mask"])
-@pytest.mark.parametrize("value", UNREAD)
-def test_what_forward_would_not_read_is_refused_by_name(family, name, value):
-    model, ids = FAMILIES[family](), torch.randint(3, 60, (2, 6))
-    for module in (model, model.model):
-        with pytest.raises(TypeError, match=f"'{name}'"):
-            module(**inputs_of(family, ids), **{name: UNREAD[value]()})
-
-
 def test_flags_numbers_and_token_types_pass(family):
     model, ids = FAMILIES[family](), torch.randint(3, 60, (2, 6))
     expected = model(**inputs_of(family, ids)).logits
@@ -55,16 +39,14 @@ def test_flags_numbers_and_token_types_pass(family):
 
 
 def test_an_attention_function_of_the_users_own_gets_its_tensors(family):
-    def shifted(module, query, key, value, attention_mask, attention_kwargs, **kwargs):
-        return (value + attention_kwargs["shift"])[:, :, : query.shape[2]].transpose(1, 2), None
+    def shifted(module, query, key, value, attention_mask, shift, **kwargs):
+        return (value + shift)[:, :, : query.shape[2]].transpose(1, 2), None
 
     AttentionInterface.register("shifted", shifted)
     AttentionMaskInterface.register("shifted", sdpa_mask)
     model, ids = FAMILIES[family](), torch.randint(3, 60, (2, 6))
     model.set_attn_implementation("shifted")
-    results = [
-        model(**inputs_of(family, ids), attention_kwargs={"shift": torch.tensor(shift)}).logits for shift in (0.0, 9.0)
-    ]
+    results = [model(**inputs_of(family, ids), shift=torch.tensor(shift)).logits for shift in (0.0, 9.0)]
     assert not torch.allclose(*results)
 
 
@@ -194,15 +176,6 @@ def test_an_encoders_loss_under_trainer_counts_each_label(tmp_path):
     assert trainer.evaluate()["eval_loss"] == pytest.approx(expected.item(), abs=1e-5)
 
 
-def test_packed_targets_do_not_see_each_other_whatever_the_cache():
-    model, source = make_transformer(), torch.randint(3, 60, (2, 6))
-    first, second = torch.randint(3, 60, (2, 4)), torch.randint(3, 60, (2, 5))
-    inputs = {"input_ids": source, "decoder_position_ids": torch.tensor([[*range(4), *range(5)]])}
-    for use_cache in (False, True):
-        logits = model(**inputs, decoder_input_ids=torch.cat((first, second), 1), use_cache=use_cache).logits
-        torch.testing.assert_close(logits[:, 4:], model(source, decoder_input_ids=second).logits, **CLOSE)
-
-
 @pytest.mark.parametrize("cache", [None, "static", "dynamic"])
 def test_a_target_padded_on_the_left_goes_on_as_alone(cache):
     model, source = make_transformer(), torch.randint(3, 60, (1, 6))
@@ -213,3 +186,32 @@ def test_a_target_padded_on_the_left_goes_on_as_alone(cache):
     padded, mask = (torch.nn.functional.pad(x, (3, 0)) for x in (target, torch.ones_like(target)))
     tokens = model.generate(source, decoder_input_ids=padded, decoder_attention_mask=mask, **options)
     assert tokens[:, -10:].equal(alone[:, -10:])  # behind the padding comes what was given, and 6 new tokens
+
+
+def test_a_trainer_can_turn_dropout_off_as_trl_does(family):
+    """By the `p` of each `nn.Dropout`."""
+    names = ("embedding_dropout", "hidden_dropout") if family == "gpt" else ("dropout", "activation_dropout")
+    model, ids = FAMILIES[family](**dict.fromkeys((*names, "attention_dropout"), 0.5)), torch.randint(3, 60, (2, 6))
+    expected = model(**inputs_of(family, ids)).logits
+    model.train()
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    torch.testing.assert_close(model(**inputs_of(family, ids)).logits, expected)
+
+
+def test_padding_takes_no_position_of_generation():
+    model, prompt = make_gpt(max_position_embeddings=20), torch.randint(3, 60, (1, 8))
+    padded = torch.cat([torch.zeros(1, 10, dtype=torch.long), prompt], 1)
+    mask = torch.cat([torch.zeros(1, 10, dtype=torch.long), torch.ones_like(prompt)], 1)
+    options = {"max_new_tokens": 12, "do_sample": False, "eos_token_id": None, "pad_token_id": 0}
+    alone = model.generate(prompt, attention_mask=torch.ones_like(prompt), **options)
+    for cache in ("dynamic", None):
+        generated = model.generate(padded, attention_mask=mask, cache_implementation=cache, **options)
+        assert torch.equal(generated[:, 18:], alone[:, 8:])
+
+
+def test_a_cache_that_is_asked_for_is_returned_beside_a_loss():
+    model, ids = make_gpt(), torch.randint(3, 60, (2, 6))
+    assert model(ids, labels=ids).cache is None
+    assert model(ids, labels=ids, use_cache=True).cache.get_seq_length() == 6

@@ -1,7 +1,7 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 """Faster ways to compute on a CPU what the models compute: decoding, and dropout and attention in training.
 
-The models work without this folder. It imports them, never the other way: importing the package fills `ON_CPU`.
+The models work without this folder, which imports them, never the reverse. Importing it fills `ON_CPU`.
 """
 
 from ..models.scratch_layers import ON_CPU

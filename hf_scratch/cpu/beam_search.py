@@ -25,8 +25,8 @@ from transformers.generation import (
 
 from .decoder import IncrementalDecoder
 
-# processors that treat each beam alone and forbid few tokens; with any other, finished sentences stay in the batch,
-# and with a repetition penalty that holds a length per row: `prompt_ignore_length`, where a mask hides padding
+# processors that score each beam by itself; with any other, or with a repetition penalty that has a
+# `prompt_ignore_length` for each row, finished sentences stay in the batch
 BY_BEAM = {
     ExponentialDecayLengthPenalty,
     LogitNormalization,

@@ -140,7 +140,7 @@ class IncrementalDecoder:
 
 
 def beams_per_row(dtype: torch.dtype, num_beams: int) -> int:
-    """All beams in the wide dtypes; one in bfloat16 and float16, where the order of a sum changes tokens."""
+    """How many beams share a row: all, or one in bfloat16 and float16, where the order of a sum changes tokens."""
     return num_beams if dtype in (torch.float32, torch.float64) else 1
 
 

@@ -1,8 +1,8 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 """Whether an IncrementalDecoder computes what a model's own code does.
 
-It looks for what a user has changed on the model: modules, hooks, weights, attention. A patched class or a hook on all
-modules of a process, is not: `cache_implementation="dynamic"` in the call of `generate()` chooses transformers' loop.
+It looks for what a user has changed on the model: modules, hooks, weights, attention. It does not see a patched class
+or a global module hook: then pass `cache_implementation="dynamic"` to `generate()` for transformers' loop.
 """
 
 import torch
@@ -25,8 +25,8 @@ ACTIVATIONS = {entry[0] if isinstance(entry, tuple) else entry for entry in ACT2
 KNOWN = HEADS | ACTIVATIONS | {
     gpt.ScratchGPTModel, gpt.ScratchGPTLayer, transformer.ScratchTransformerModel,
     transformer.ScratchTransformerDecoder, transformer.ScratchTransformerDecoderLayer, layers.MultiHeadAttention,
-    layers.FeedForward, layers.ScaledEmbedding, layers.SinusoidalPositionalEmbedding, nn.Linear, nn.LayerNorm,
-    nn.Identity, nn.Embedding, nn.ModuleList,
+    layers.Dropout, layers.FeedForward, layers.ScaledEmbedding, layers.SinusoidalPositionalEmbedding, nn.Linear,
+    nn.LayerNorm, nn.Identity, nn.Embedding, nn.ModuleList,
 }  # fmt: skip
 METHODS = {"forward", "prepare_inputs_for_generation"}  # PEFT puts its own into an instance
 

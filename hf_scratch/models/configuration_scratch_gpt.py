@@ -47,12 +47,12 @@ class ScratchGPTConfig(PreTrainedConfig):
         tie_word_embeddings: the head uses the token embedding's weight.
         skip_logits: in training mode, a call with labels returns the loss and no logits, in less memory and time.
             Evaluation and `generate()` are not affected. It belongs to a run, and is not saved.
-        pad_token_id: an id within the vocabulary, or None.
-        bos_token_id: an id within the vocabulary, or None.
-        eos_token_id: an id within the vocabulary, several of them, or None.
+        pad_token_id, bos_token_id: an id, or None.
+        eos_token_id: an id, several of them, or None.
 
     Raises:
-        StrictDataclassError: a field, or several together, have invalid values; the message names them.
+        StrictDataclassError: a field has an invalid value; the message names it.
+        ValueError: `num_attention_heads` does not divide `hidden_size`, and `head_dim` is not set.
     """
 
     model_type = "scratch_gpt"

@@ -21,11 +21,10 @@ from transformers.utils.output_capturing import capture_outputs
 from .configuration_scratch_gpt import ScratchGPTConfig
 from .scratch_base import ScratchGenerationMixin, ScratchPreTrainedModel
 from .scratch_layers import (
+    Dropout,
     FeedForward,
     MultiHeadAttention,
     ResidualLayer,
-    apply_dropout,
-    check_kwargs,
     check_mask_length,
     make_flash_kwargs,
     make_mask,
@@ -57,11 +56,9 @@ class ScratchGPTLayer(ResidualLayer):
         **kwargs: Unpack[TransformersKwargs],
     ) -> torch.Tensor:
         """(batch, length, hidden_size) -> (batch, length, hidden_size)."""
-
-        def self_attn(x):
-            return self.self_attn(x, attention_mask, cache=cache, **kwargs)[0]
-
-        hidden_states = self.residual(hidden_states, self.self_attn_norm, self_attn)
+        hidden_states = self.residual(
+            hidden_states, self.self_attn_norm, self.self_attn, attention_mask, cache=cache, **kwargs
+        )
         return self.residual(hidden_states, self.feed_forward_norm, self.feed_forward)
 
 
@@ -95,6 +92,7 @@ class ScratchGPTModel(ScratchGPTPreTrainedModel):
             if config.embedding_layernorm
             else nn.Identity()
         )
+        self.dropout = Dropout(config.embedding_dropout)
         self.layers = nn.ModuleList([ScratchGPTLayer(config, i) for i in range(config.num_hidden_layers)])
         self.norm = (
             nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps) if config.final_layernorm else nn.Identity()
@@ -121,8 +119,8 @@ class ScratchGPTModel(ScratchGPTPreTrainedModel):
             input_ids: token ids (batch, length), int64.
             attention_mask: (batch, past + length), 0 on padding; or a 4-d mask, which is used unchanged.
             position_ids: (batch, length). Default: 0, 1, ... continued from the cache, not counting what a 2-d mask
-                hides. Where given positions start again at 0, a packed text begins; without a mask and without a
-                cache that is given, packed texts do not attend to each other.
+                hides. Without `attention_mask` and `cache`, a position that does not follow the one before begins
+                a packed text. Packed texts do not attend to each other.
             cache: a `Cache` with the earlier tokens.
             inputs_embeds: (batch, length, hidden_size), in place of `input_ids`.
             use_cache: return the cache. Default: the configuration's.
@@ -133,7 +131,6 @@ class ScratchGPTModel(ScratchGPTPreTrainedModel):
         Raises:
             ValueError: both or neither of `input_ids` and `inputs_embeds` are given, or a 2-d mask has another length.
         """
-        check_kwargs(cache, kwargs)
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("You must specify exactly one of input_ids or inputs_embeds")
         if isinstance(self.embed_tokens, nn.Identity):  # a server has split the layers; positions would be added again
@@ -150,8 +147,7 @@ class ScratchGPTModel(ScratchGPTPreTrainedModel):
         if use_cache and cache is None:
             cache = DynamicCache(config=self.config)
 
-        hidden_states = self.embed_norm(inputs_embeds + self.embed_positions(positions))
-        hidden_states = apply_dropout(hidden_states, self.config.embedding_dropout, self.training)
+        hidden_states = self.dropout(self.embed_norm(inputs_embeds + self.embed_positions(positions)))
         for layer in self.layers:
             hidden_states = layer(
                 hidden_states,
@@ -205,12 +201,13 @@ class ScratchGPTForCausalLM(ScratchGPTPreTrainedModel, ScratchGenerationMixin):
             label_smoothing, r_drop_alpha, teachers, distillation_alpha: see `ScratchKwargs`.
 
         Returns:
-            `loss` in nats per token, `logits` (batch, kept length, vocab_size) unless skipped, and the cache, which is
-            None with `labels` unless one was given.
+            `loss` in nats per token, `logits` (batch, kept length, vocab_size) unless skipped, and the cache. With
+            `labels` it is None, unless one was given or `use_cache` is True.
         """
         skip_logits, loss_kwargs = self.take_loss_kwargs(skip_logits, kwargs)
         shift_labels = kwargs.pop("shift_labels", None)
-        use_cache = False if labels is not None and cache is None else use_cache
+        if use_cache is None and labels is not None and cache is None:
+            use_cache = False
         outputs = self.model(
             input_ids=input_ids,
             attention_mask=attention_mask,

@@ -28,12 +28,11 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 from .configuration_scratch_transformer import ScratchTransformerConfig
 from .scratch_base import ScratchGenerationMixin, ScratchPreTrainedModel
 from .scratch_layers import (
+    Dropout,
     FeedForward,
     MultiHeadAttention,
     ResidualLayer,
     ScaledEmbedding,
-    apply_dropout,
-    check_kwargs,
     check_mask_length,
     make_mask,
     make_position_embedding,
@@ -62,11 +61,7 @@ class ScratchTransformerEncoderLayer(ResidualLayer):
         **kwargs: Unpack[TransformersKwargs],
     ) -> torch.Tensor:
         """(batch, source length, d_model) -> (batch, source length, d_model)."""
-
-        def self_attn(x):
-            return self.self_attn(x, attention_mask, **kwargs)[0]
-
-        hidden_states = self.residual(hidden_states, self.self_attn_norm, self_attn)
+        hidden_states = self.residual(hidden_states, self.self_attn_norm, self.self_attn, attention_mask, **kwargs)
         return self.residual(hidden_states, self.feed_forward_norm, self.feed_forward)
 
 
@@ -85,7 +80,6 @@ class ScratchTransformerDecoderLayer(ResidualLayer):
         )
         self.feed_forward_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps)
 
-    @rename_cache
     def forward(
         self,
         hidden_states: torch.Tensor,
@@ -96,17 +90,14 @@ class ScratchTransformerDecoderLayer(ResidualLayer):
         **kwargs: Unpack[TransformersKwargs],
     ) -> torch.Tensor:
         """(batch, target length, d_model) -> the same, given encoder_hidden_states (batch, source length, d_model)."""
-
-        def self_attn(x):
-            return self.self_attn(x, attention_mask, cache=cache, **kwargs)[0]
-
-        hidden_states = self.residual(hidden_states, self.self_attn_norm, self_attn)
-
-        def cross_attn(x):
-            return self.cross_attn(x, encoder_attention_mask, encoder_hidden_states, cache=cache, **kwargs)[0]
-
+        hidden_states = self.residual(
+            hidden_states, self.self_attn_norm, self.self_attn, attention_mask, cache=cache, **kwargs
+        )
         if encoder_hidden_states is not None:
-            hidden_states = self.residual(hidden_states, self.cross_attn_norm, cross_attn)
+            source = encoder_attention_mask, encoder_hidden_states
+            hidden_states = self.residual(
+                hidden_states, self.cross_attn_norm, self.cross_attn, *source, cache=cache, **kwargs
+            )
         return self.residual(hidden_states, self.feed_forward_norm, self.feed_forward)
 
 
@@ -114,7 +105,7 @@ class ScratchTransformerPreTrainedModel(ScratchPreTrainedModel):
     """What transformers needs to know about the family."""
 
     config: ScratchTransformerConfig
-    # transformers' flash attention cuts padding from a cross-attention's queries by the keys' mask
+    # transformers' flash attention removes padding from the queries of cross-attention by the keys' mask
     _supports_flash_attn = False
     auto_map = {
         "AutoConfig": "configuration_scratch_transformer.ScratchTransformerConfig",
@@ -153,6 +144,7 @@ class ScratchTransformerStack(ScratchTransformerPreTrainedModel):
         self.embed_positions = make_position_embedding(
             config.position_embedding_type, config.max_position_embeddings, config.d_model
         )
+        self.dropout = Dropout(config.dropout)
         self.layers = nn.ModuleList(layers)
         self.norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps) if config.norm_first else nn.Identity()
         self.gradient_checkpointing = False
@@ -168,7 +160,7 @@ class ScratchTransformerStack(ScratchTransformerPreTrainedModel):
         check_mask_length(attention_mask, inputs_embeds, cache)
         if position_ids is None:
             position_ids = make_position_ids(inputs_embeds, attention_mask, cache)
-        return apply_dropout(inputs_embeds + self.embed_positions(position_ids), self.config.dropout, self.training)
+        return self.dropout(inputs_embeds + self.embed_positions(position_ids))
 
 
 class ScratchTransformerEncoder(ScratchTransformerStack):
@@ -191,8 +183,6 @@ class ScratchTransformerEncoder(ScratchTransformerStack):
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutput:
         """Encode `input_ids` (batch, source length), masked by 0 on padding, to (batch, source length, d_model)."""
-        # Seq2SeqTrainer passes labels to `generate()`, which hands them to the encoder
-        check_kwargs(None, kwargs, ignored=("token_type_ids", "labels"))
         hidden_states = self.embed(input_ids, inputs_embeds, attention_mask, position_ids)
         mask = make_mask(self, hidden_states, attention_mask, is_causal=False)
         for layer in self.layers:
@@ -237,17 +227,14 @@ class ScratchTransformerDecoder(ScratchTransformerStack):
             position_ids: (batch, target length). Default: see `make_position_ids`.
             cache: an `EncoderDecoderCache` with the earlier tokens and the source.
         """
-        check_kwargs(cache, kwargs)
         if cache is not None and not isinstance(cache, EncoderDecoderCache):
             cache = EncoderDecoderCache(cache, DynamicCache(config=self.config))
         hidden_states = self.embed(input_ids, inputs_embeds, attention_mask, position_ids, cache)
-        causal_mask = make_mask(
-            self, hidden_states, attention_mask, is_causal=True, position_ids=position_ids, cache=cache
-        )
+        causal_mask = make_mask(self, hidden_states, attention_mask, is_causal=True, cache=cache)
         cross_mask = make_mask(
             self, hidden_states, encoder_attention_mask, is_causal=False, encoder_hidden_states=encoder_hidden_states
         )
-        if use_cache and cache is None:  # packed sequences are only found without one
+        if use_cache and cache is None:
             cache = EncoderDecoderCache(DynamicCache(config=self.config), DynamicCache(config=self.config))
         for layer in self.layers:
             hidden_states = layer(
@@ -303,7 +290,7 @@ class ScratchTransformerModel(ScratchTransformerPreTrainedModel):
         Args:
             input_ids: token ids (batch, source length), int64.
             attention_mask: (batch, source length), 0 on padding.
-            decoder_input_ids: (batch, target length). Default with a shared embedding: the source, shifted right.
+            decoder_input_ids: (batch, target length).
             decoder_attention_mask: (batch, past + target length), 0 on padding.
             encoder_outputs: the encoder's output of an earlier call; the source is then not encoded again.
             cache: an `EncoderDecoderCache` with the earlier target tokens and the source.
@@ -327,9 +314,6 @@ class ScratchTransformerModel(ScratchTransformerPreTrainedModel):
             parts = [encoder_outputs[i] for i in range(len(encoder_outputs))]
             encoder_outputs = BaseModelOutput(*parts)  # ty: ignore[invalid-argument-type]
         kwargs.pop("position_ids", None)  # the source's
-        needs_target = decoder_input_ids is None and decoder_inputs_embeds is None
-        if needs_target and input_ids is not None and self.config.share_encoder_decoder_embeddings:
-            decoder_input_ids = self.prepare_decoder_input_ids_from_labels(input_ids)
         decoder_outputs = self.decoder(
             input_ids=decoder_input_ids,
             attention_mask=decoder_attention_mask,
@@ -361,7 +345,7 @@ class ScratchTransformerForConditionalGeneration(ScratchTransformerPreTrainedMod
 
     def __init__(self, config: ScratchTransformerConfig):
         super().__init__(config)
-        self.loss_type = "ForMaskedLM"  # the class name implies one that shifts: `decoder_input_ids` are shifted
+        self.loss_type = "ForMaskedLM"  # a loss that does not shift: `decoder_input_ids` are shifted already
         if config.tie_word_embeddings:
             source = "encoder" if config.share_encoder_decoder_embeddings else "decoder"
             self._tied_weights_keys = {"lm_head.weight": f"model.{source}.embed_tokens.weight"}
@@ -374,8 +358,10 @@ class ScratchTransformerForConditionalGeneration(ScratchTransformerPreTrainedMod
             return super()._resize_token_embeddings(*args, **kwargs)
         return self.model._resize_token_embeddings(*args, **kwargs)  # the source's only, without the head
 
-    def resize_decoder_token_embeddings(self, new_num_tokens: int) -> nn.Embedding:
+    def resize_decoder_token_embeddings(self, new_num_tokens: int | None) -> nn.Embedding:
         """Resize the target embedding and the head, where the target has a vocabulary of its own."""
+        if new_num_tokens is None:
+            return self.model.decoder.embed_tokens
         if self.config.share_encoder_decoder_embeddings:
             raise ValueError("Source and target share their embedding: use `resize_token_embeddings`.")
         resized = self.model.decoder._resize_token_embeddings(new_num_tokens)

@@ -27,7 +27,7 @@ from transformers.utils.versions import require_version
 
 require_version("transformers>=5.24")  # a saved folder brings this file along, but not the package's requirements
 
-# Faster ways to compute the same on a CPU, which `hf_scratch.cpu` fills in. Saved folders do without.
+# CPU replacements, registered by `hf_scratch.cpu`. Without the package, torch's and transformers' own are used.
 #   "dropout": dropout in training, in place of torch's;
 #   "attention": the attention function "sdpa" in training, in place of transformers';
 #   "decoding_loop": (model, options of `generate()`) to a `custom_generate` callable, or None for transformers' loop
@@ -45,6 +45,14 @@ def apply_dropout(hidden_states: torch.Tensor, p: float, training: bool) -> torc
     if hidden_states.device.type == "cpu":
         dropout = ON_CPU.get("dropout", dropout)
     return dropout(hidden_states, p)
+
+
+class Dropout(nn.Dropout):
+    """`apply_dropout` as a module, which a trainer can turn off: TRL sets the `p` of each `nn.Dropout` to 0."""
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """Any shape -> the same."""
+        return apply_dropout(input, self.p, self.training)
 
 
 def eager_attention_forward(
@@ -106,7 +114,7 @@ class MultiHeadAttention(nn.Module):
         self.v_head_dim = v_head_dim
         self.is_causal = is_causal
         self.scaling = head_dim**-0.5
-        self.attention_dropout = config.attention_dropout
+        self.attention_dropout = Dropout(config.attention_dropout)  # its `p` is for the attention function
         self.num_key_value_groups = 1  # the attention functions read it: each query head has its own key head
 
         # three projections, not one packed: tensor-parallel plans, LoRA and the converters name each of them
@@ -115,7 +123,6 @@ class MultiHeadAttention(nn.Module):
         self.v_proj = nn.Linear(config.hidden_size, num_heads * v_head_dim, bias=config.attention_bias)
         self.o_proj = nn.Linear(num_heads * v_head_dim, config.hidden_size, bias=config.attention_output_bias)
 
-    @rename_cache
     def forward(
         self,
         hidden_states: torch.Tensor,
@@ -153,7 +160,7 @@ class MultiHeadAttention(nn.Module):
             key,
             value,
             attention_mask,
-            dropout=self.attention_dropout if self.training else 0.0,
+            dropout=self.attention_dropout.p if self.training else 0.0,
             scaling=self.scaling,
             **kwargs,
         )
@@ -204,14 +211,12 @@ class FeedForward(nn.Module):
         self.fc1 = nn.Linear(width, inner_width)
         # "gelu_new" is the same function in six separate operations
         self.activation = ACT2FN["gelu_pytorch_tanh" if activation == "gelu_new" else activation]
-        self.dropout = dropout
+        self.dropout = Dropout(dropout)
         self.fc2 = nn.Linear(inner_width, width)
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """(batch, length, width) -> (batch, length, width), each position on its own."""
-        hidden_states = self.activation(self.fc1(hidden_states))
-        hidden_states = apply_dropout(hidden_states, self.dropout, self.training)
-        return self.fc2(hidden_states)
+        return self.fc2(self.dropout(self.activation(self.fc1(hidden_states))))
 
 
 class ResidualLayer(GradientCheckpointingLayer):
@@ -234,14 +239,13 @@ class ResidualLayer(GradientCheckpointingLayer):
     def __init__(self, norm_first: bool, dropout: float):
         super().__init__()
         self.norm_first = norm_first
-        self.dropout = dropout
+        self.dropout = Dropout(dropout)
 
-    def residual(
-        self, x: torch.Tensor, norm: nn.LayerNorm, sublayer: Callable[[torch.Tensor], torch.Tensor]
-    ) -> torch.Tensor:
-        """(batch, length, width) -> (batch, length, width)."""
-        output = sublayer(norm(x) if self.norm_first else x)
-        x = x + apply_dropout(output, self.dropout, self.training)
+    def residual(self, x: torch.Tensor, norm: nn.LayerNorm, sublayer: nn.Module, *args, **kwargs) -> torch.Tensor:
+        """(batch, length, width) -> the same; `args` and `kwargs` are the sub-layer's, after its first argument."""
+        output = sublayer(norm(x) if self.norm_first else x, *args, **kwargs)
+        output = output[0] if isinstance(output, tuple) else output  # attention returns its weights too
+        x = x + self.dropout(output)
         return x if self.norm_first else norm(x)
 
 
@@ -305,29 +309,6 @@ def make_position_embedding(
     if position_embedding_type == "learned":
         return nn.Embedding(num_positions, width)
     return SinusoidalPositionalEmbedding(num_positions, width)
-
-
-def check_kwargs(cache: Any, kwargs: Any, ignored: tuple[str, ...] = ("token_type_ids",)) -> None:
-    """Refuse what no layer would read. A flag or a number of a later transformers passes, and is ignored.
-
-    Args:
-        cache: that of the call. The cache of continuous batching is no `Cache`: it reads tensors of its own.
-        kwargs: the `**kwargs` of a `forward`, from which `ignored` is removed.
-        ignored: names of tensors that callers pass and the model has no use for, such as a tokenizer's token types.
-
-    Raises:
-        TypeError: a tensor or a cache under a name that neither `forward` nor `TransformersKwargs` has.
-    """
-    for name in ignored:
-        kwargs.pop(name, None)
-    known = {*TransformersKwargs.__annotations__, "attention_kwargs"}  # the latter for a user's attention function
-    for name, value in kwargs.items() if cache is None or isinstance(cache, Cache) else ():
-        parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else [value]
-        if name not in known and any(isinstance(part, torch.Tensor | Cache | tuple) for part in parts):
-            raise TypeError(
-                f"forward() got an unexpected keyword argument {name!r}: it holds a tensor or a cache that this "
-                "model would not read. Pass what your own attention function reads as `attention_kwargs={...}`."
-            )
 
 
 def check_mask_length(attention_mask: Any, states: torch.Tensor, cache: Cache | None = None) -> None:
@@ -417,8 +398,8 @@ def make_mask(
 def find_texts(position_ids: torch.Tensor | None, attention_mask: Any, cache: Any, rows: int) -> torch.Tensor | None:
     """The number of the packed text of each token, (rows, length): a text begins where positions are not consecutive.
 
-    None: with a mask or a cache, packing is not detected; or each row is one text, which is checked on a CPU only:
-    on an accelerator it would force a device sync.
+    None with a mask or a cache, where packing is not detected, and where each row is one text. The latter is checked
+    on a CPU only: on an accelerator, checking would force a device sync.
     """
     if position_ids is None or attention_mask is not None or cache is not None:
         return None
@@ -431,7 +412,7 @@ def find_texts(position_ids: torch.Tensor | None, attention_mask: Any, cache: An
 def make_flash_kwargs(
     position_ids: torch.Tensor | None, attention_mask: Any, cache: Any, rows: int
 ) -> TransformersKwargs:
-    """Where packed texts begin, as flash attention reads it: all rows, end to end. Arguments as in `find_texts`.
+    """Flash attention's arguments for packed texts, with all rows joined end to end. Arguments as in `find_texts`.
 
     transformers finds packed texts in one row alone.
     """

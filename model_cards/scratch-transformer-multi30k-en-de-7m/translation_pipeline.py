@@ -31,7 +31,7 @@ class TranslationPipeline(Pipeline):
         src_lang: the source language. A multilingual model (M2M100, NLLB, mBART) needs it; the one pair of another
             model need not be named.
         tgt_lang: the target language, likewise.
-        batch_size: inputs per batch. Default: 1.
+        batch_size: inputs per batch. Default: 1, whatever the pipeline has.
         kwargs: passed to `generate()`.
 
     Raises:

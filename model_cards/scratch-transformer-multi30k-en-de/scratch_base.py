@@ -4,7 +4,6 @@
 import functools
 import inspect
 import os
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -49,21 +48,17 @@ class ScratchPreTrainedModel(PreTrainedModel):
 
     @classmethod
     def is_remote_code(cls) -> bool:
-        """False: `save_pretrained` copies the code itself, since the class of a model that FSDP2 wraps is torch's."""
+        """False, so that transformers copies no code: under FSDP2, it would copy torch's file of the wrapped class."""
         return False
 
     def save_pretrained(self, save_directory: str | os.PathLike, is_main_process: bool = True, *args, **kwargs):
         """Save like any transformers model, with the code beside the weights, for `trust_remote_code=True`.
 
-        A user's subclass is saved with its code after `register_for_auto_class`. To be loaded as itself where this
-        package is imported too, it needs a configuration with a `model_type` of its own: the Auto classes prefer a
-        registered class to a folder's code.
+        A user's subclass is saved with its code after `register_for_auto_class`. Give its configuration a `model_type`
+        of its own: where this package is imported, the Auto classes load a registered class, not the folder's code.
         """
         if self.should_save_on_this_rank(is_main_process) and not os.path.isfile(save_directory):
             os.makedirs(save_directory, exist_ok=True)
-            for path in Path(save_directory).glob("*.py"):
-                if path.is_symlink():  # as in our published folders before; copying would overwrite its target
-                    path.unlink()
             other = "AutoModelForMaskedLM" if getattr(self.config, "is_causal", True) else "AutoModelForCausalLM"
             auto_map = {**(getattr(self.config, "auto_map", None) or {}), **self.auto_map}
             self.config.auto_map = {name: path for name, path in auto_map.items() if name != other}
@@ -139,8 +134,8 @@ class ScratchPreTrainedModel(PreTrainedModel):
 class ScratchGenerationMixin(ScratchPreTrainedModel, GenerationMixin):
     """`generate()` with a window that slides, and a place for a faster loop.
 
-    **On a CPU**, where the package is installed and the model is as its class made it, the loop of its folder
-    `cpu` takes the place of transformers'. Tokens, scores, logits and the cache are the same, but for rounding.
+    **On a CPU**, if the package is imported and the model has no changed modules or hooks, `hf_scratch.cpu` replaces
+    transformers' decoding loop. Tokens, scores, logits and the cache are the same, but for rounding.
     `cache_implementation="dynamic"` always chooses transformers' loop.
 
     **The window.** By default, a request that could pass `max_position_embeddings` is refused before the first token.
@@ -193,12 +188,13 @@ class ScratchGenerationMixin(ScratchPreTrainedModel, GenerationMixin):
         length = 1 if given is None else given.shape[1]
         start = options.get("decoder_start_token_id")
         if self.config.is_encoder_decoder and ids is not None and start is not None:
-            length += int((ids[:, 0] != start).all())  # transformers prepends a start token that is missing
+            missing = ids[:, 0] != torch.as_tensor(start, device=ids.device)
+            length += int(missing.all())  # transformers prepends a start token that is missing
         # transformers' default is 20 new tokens, and with `input_ids` no more than positions
         default = 20 if embeds is not None else max(min(20, longest - length), 1)
         new = options.get("max_new_tokens") or (options.get("max_length") or length + default) - length
-        # with a cache, the ids may be the new ones alone, while the mask covers all
-        length = length if mask is None else max(length, mask.shape[-1])
+        if is_2d(mask):  # padding takes no position; with a cache, the ids may be the new ones alone
+            length = int(torch.as_tensor(mask).count_nonzero(-1).max())
         if length + new > longest + 1 and not (options.get("slide_window") and can_slide):
             raise ValueError(
                 f"Generation could reach {length + new} tokens, {length} of them given, but `max_position_embeddings` "

@@ -130,8 +130,8 @@ def is_dense_linear(module: nn.Module) -> bool:
 
 
 def has_hooks(module: nn.Module) -> bool:
-    """Whether the module has hooks, other than FSDP2's and those that transformers leaves, idle, on a model that
-    recorded outputs or checkpointed gradients.
+    """Whether the module has hooks. Those of FSDP2 do not count, nor those that transformers leaves behind after
+    recording outputs or checkpointing gradients.
     """
     hooks = (*module._forward_hooks.values(), *module._forward_pre_hooks.values())
     others = [hook for hook in hooks if not (getattr(hook, "__module__", None) or "").startswith(IDLE_HOOKS)]
