@@ -102,5 +102,5 @@ gpu:  ## on a machine with a GPU, run the benchmark and then the tests that need
 multi30k: setup  ## make a translator like the published one: 12 stages, 14 hours; run it again to resume; DATA=
 	PYTHON=$(BIN)/python scripts/recipes/multi30k.sh $(or $(DATA),bentrevett/multi30k) $(or $(OUT),runs) $(FLAGS)
 
-tinystories: setup  ## make a storyteller like the published one: 8 stages, 10 hours; run it again to resume; DATA=
+tinystories: setup  ## make a GPT like the published one: 8 stages, 10 hours; run it again to resume; DATA=
 	PYTHON=$(BIN)/python scripts/recipes/tinystories.sh $(or $(DATA),roneneldan/TinyStories) $(or $(OUT),runs) $(FLAGS)

@@ -37,7 +37,7 @@ class DiversificationArguments:
     output_dir: str = field(metadata={"help": "A new folder for train.jsonl and the other splits."})
     num_beams: int = option(5, "Beams; 1 is greedy.")
     batch_size: int = option(64, "Sentences per batch.")
-    dtype: str = option("float32", "Of the weights.", choices=list(DTYPES))
+    dtype: str = option("float32", "Dtype of the weights.", choices=list(DTYPES))
     disable_tqdm: bool = option(False, "Show no progress bars.")
     cache_dir: str | None = option(None, "Folder for downloads.")
 

@@ -28,7 +28,7 @@ class HoldOutArguments:
     dataset_name: str = field(metadata={"help": "A Hub id, or a folder with the layout of one."})
     column: str = field(metadata={"help": "The column whose text decides: en, or text; or its key in `translation`."})
     output_dir: str = field(metadata={"help": "A new folder for train.jsonl, validation.jsonl and test.jsonl."})
-    share: float = option(0.1, "Share of the training rows to hold out, about.")
+    share: float = option(0.1, "Approximate share of the training rows to hold out.")
     cache_dir: str | None = option(None, "Folder for downloads.")
 
     def __post_init__(self):

@@ -28,7 +28,7 @@ class EvaluationArguments:
     max_samples: int | None = option(None, "Evaluate on at most this many rows.")
     device: str = option("cpu", "cpu, cuda, ...")
     dtype: str = option("float32", "The type of the weights.", choices=list(DTYPES))
-    json: str | None = option(None, "File for the figures.")
+    json: str | None = option(None, "Write the scores to this JSON file.")
     disable_tqdm: bool = option(False, "Show no progress bars.")
 
 

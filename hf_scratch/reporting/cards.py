@@ -33,9 +33,9 @@ _TEMPLATE = """---
 {usage}
 ```
 {output}
-`{repository}` stands for the model's repository on the Hub, or for its folder. `trust_remote_code=True` runs the
-Python files of that repository, which are the model's code: read them first. With hf_scratch installed,
-`import hf_scratch` takes its place.
+Replace `{repository}` by the model's repository on the Hub, or by its folder. `trust_remote_code=True` runs the
+Python files of that repository, which are the model's code: read them first. If hf_scratch is installed,
+`import hf_scratch` replaces it.
 
 {sections}
 
@@ -153,7 +153,7 @@ def render_card(card: Card, record: Record, config: PreTrainedConfig) -> str:
     if card.license is not None:
         licence = f"The weights are under `{card.license}`."
     repository = card.repository or f"USER/{card.name}"
-    pipeline = f'model = pipeline("{card.task}", model="{repository}", trust_remote_code=True)'
+    pipeline = f'model = pipeline("{card.task}", model="{repository}", dtype="float32", trust_remote_code=True)'
     example = f'{pipeline}\nprint(model({card.call})[0]["{_OUTPUTS[card.task]}"])'
     return _TEMPLATE.format(
         front_matter=describe_for_hub(card, config.model_type, card.data or (record["data"], record["data"]), results),

@@ -15,7 +15,7 @@ TASK_METADATA = {  # of the option `task` of an encoder-decoder's scripts
     "choices": ["translation", "summarization"],
 }
 SAMPLE_BY_METADATA = {
-    "help": "What is one text in a file of plain text; blank lines divide paragraphs. Default: line.",
+    "help": "How to split a plain-text file into texts. Blank lines separate paragraphs. Default: line.",
     "choices": ["line", "paragraph", "document"],
 }
 DTYPES = ("float32", "bfloat16", "float16")
@@ -65,7 +65,7 @@ class ModelArguments:
     )
     pad_vocab_to_multiple_of: int | None = option(
         None,
-        "A new model has embeddings for a multiple of this many tokens, e.g. 64 on a GPU, whatever its tokenizer has.",
+        "Round the number of a new model's embeddings up to a multiple of this, e.g. 64 on a GPU.",
     )
     attn_implementation: str | None = option(
         None,
@@ -89,18 +89,17 @@ class DataArguments:
     sample_by: str | None = field(default=None, metadata=SAMPLE_BY_METADATA)
     max_train_samples: int | None = option(None, "Train on at most this many rows.")
     max_eval_samples: int | None = option(None, "Validate on at most this many rows.")
-    max_predict_samples: int | None = option(None, "Test on at most this many rows.")
+    max_predict_samples: int | None = option(None, "Use at most this many test rows.")
     preprocessing_num_workers: int | None = option(None, "Processes that tokenise. Default: all cores.")
     streaming: bool = option(False, "Stream the training data, without a copy on disk. Needs max_steps.")
     shuffle_buffer_size: int = option(
         10_000,
-        "Rows of a stream that are shuffled together: rows further apart never meet. 0: rows and files keep their "
-        "order.",
+        "Shuffle a stream within a buffer of this many rows. 0: neither rows nor files are shuffled.",
     )
     global_batch_size: int | None = option(
         None,
-        "Rows of an update, on all processes together; per_device_train_batch_size is then the most that a device can "
-        "hold, and gradient_accumulation_steps follow.",
+        "Rows of a step over all processes. per_device_train_batch_size then only limits the batch on a device, and "
+        "gradient_accumulation_steps is computed.",
     )
     average_checkpoints: int = option(
         0, "Average this many last checkpoints at the end; keep the average if its loss is lower."
@@ -118,7 +117,7 @@ class DataArguments:
     )
     teacher_models: list[str] = field(
         default_factory=list,
-        metadata={"help": "Teachers for distillation: folders or Hub ids, with this tokenizer."},
+        metadata={"help": "Teachers for distillation: folders or Hub ids, with the trained model's tokenizer."},
     )
     distillation_alpha: float = option(
         0.5, "Share of the teachers' predictions in the loss; the labels have the rest."
@@ -130,7 +129,7 @@ class DataArguments:
         f"{DEFAULT_MINUTES:g}.",
     )
     license: str | None = option(
-        None, "The licence of the trained weights, for their card: the Hub's name, e.g. apache-2.0. Default: none."
+        None, "The licence of the trained weights, for their card: e.g. apache-2.0. Default: not stated."
     )
     max_minutes: float | None = option(None, "Stop training after this many minutes, with a checkpoint.")
 
@@ -146,13 +145,13 @@ class TranslationArguments(DataArguments):
     max_target_length: int = option(128, "Targets are cut to this many tokens.")
     max_tokens_per_update: int | None = option(
         None,
-        "Tokens of an update at most, on all processes together, counted on the pairs' longer side with padding. It "
+        "Tokens of a step at most, on all processes together, counted on the pairs' longer side with padding. It "
         "replaces global_batch_size.",
     )
     max_tokens_per_batch: int | None = option(
         None,
-        "Tokens of a batch at most, on each device. Beside max_tokens_per_update, it is what a device can hold, and "
-        "gradient_accumulation_steps follow.",
+        "Tokens of a batch at most, on each device. With max_tokens_per_update, gradient_accumulation_steps is "
+        "computed from both.",
     )
     pad_to_multiple_of: int | None = option(
         None, "Pad both sides of a batch to a multiple of this, e.g. 8 on a GPU: batches then have few shapes."
@@ -173,15 +172,17 @@ class LanguageModelArguments(DataArguments):
 
     text_column: str = option("text", "The column with the text.")
     prompt_column: str | None = option(
-        None, "The column with prompts, which the texts answer. They have no loss; right answers count."
+        None, "The column with prompts. The loss is that of the answers alone, and their accuracy is reported."
     )
     block_size: int = option(256, "Tokens per training row, and positions of a new model.")
     packing: bool = option(
         True,
-        "Put texts end to end into rows of block_size. If not, each text begins a row: only longer texts are cut, and "
-        "rows are padded; see also train_sampling_strategy.",
+        "Put texts end to end into rows of block_size. If false, each row has one text: longer texts are split, "
+        "shorter ones padded; see also train_sampling_strategy.",
     )
-    attend_across_texts: bool = option(False, "Let the texts in a row see each other, as in GPT-2's training.")
+    attend_across_texts: bool = option(
+        False, "Let tokens attend to earlier texts in the same row, as in GPT-2's training."
+    )
     decay_all_parameters: bool = option(
         False, "Apply weight decay to biases and LayerNorms too, as torch's AdamW does."
     )

@@ -67,7 +67,7 @@ TOPICS: dict[str, dict[str, tuple[str, Callable[[BenchmarkArguments], Case]]]] =
     },
     "Generation on a CPU": {
         "generate_gpt": ("200 tokens, greedy, batch 1", compare_generation),
-        "loop_greedy": ("100 tokens of the storyteller, greedy", partial(compare_loop, {})),
+        "loop_greedy": ("100 tokens of the published GPT, greedy", partial(compare_loop, {})),
         "loop_sampling": ("the same, sampled with top_p", partial(compare_loop, SAMPLED)),
         "loop_beams": ("the same, 5 beams", partial(compare_loop, BEAMS)),
         "translate": (

@@ -252,7 +252,7 @@ def compare_generation(args: BenchmarkArguments) -> Case:
 
 
 def compare_loop(options: dict[str, Any], args: BenchmarkArguments) -> Case:
-    """The published storyteller by our decoder, and by transformers' own loop, which a cache's name chooses."""
+    """The published GPT by our decoder, and by transformers' own loop, which a cache's name chooses."""
     model = AutoModelForCausalLM.from_pretrained(STORYTELLER, dtype="float32").eval()
     model.generation_config.max_length = None
     prompt = AutoTokenizer.from_pretrained(STORYTELLER)("Once upon a time", return_tensors="pt")

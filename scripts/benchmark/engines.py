@@ -5,7 +5,7 @@
 python scripts/benchmark/engines.py --data folder/of/multi30k [--only ctranslate2,gguf] [--write true]
 
 Each engine runs what a command of ours converted. Translations are of the first sentences of Multi30k's test set,
-texts continue the prompts of the storyteller's stories.json.
+texts continue the prompts of the published GPT's stories.json.
 """
 
 import importlib.util

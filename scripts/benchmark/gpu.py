@@ -277,7 +277,7 @@ def format_rows(rows: dict[str, dict[str, Any]]) -> str:
             )
             cells += [f"{mfu:.1%}" if mfu else "", f"{memory / 2**20:,.0f} MiB" if memory else ""]
             lines.append([*cells, f"{row['first'][who]:.1f} s"])
-    header = ["work", "model", "tokens/s", "median", "ratio", "of the rounds", "MFU", "peak memory", "first call"]
+    header = ["work", "model", "tokens/s", "median", "ratio", "range over rounds", "MFU", "peak memory", "first call"]
     return format_table(header, lines)
 
 

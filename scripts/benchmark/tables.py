@@ -58,7 +58,7 @@ def format_benchmark(rows: list[Figures]) -> str:
                 ratio, spread = f"**{found['ratio']:.2f}**", [f"{found[name]:.2f}" for name in ("lowest", "highest")]
             cells = [ratio, " to ".join(spread), len(values), figures[0], *(figures[1:] or [""]), row["note"]]
             lines.append([f"`{row['name']}`: {row['what']}", *cells])
-        header = ["work", "ratio", "of the rounds", "rounds", "ours", "peer", ""]
+        header = ["work", "ratio", "range over rounds", "rounds", "ours", "peer", ""]
         parts.append(f"**{topic}**\n\n{format_table(header, lines)}\n\n{describe_conditions(chosen)}")
     return "\n\n".join(parts)
 
@@ -76,7 +76,7 @@ def format_engines(rows: list[Figures]) -> str:
         spread = f"{row['slowest']:,.0f} to {row['fastest']:,.0f}" if "slowest" in row else ""
         lines.append([name, row["what"], made, equal, share, speed, spread, f"{row['megabytes']:.1f}"])
     header = ["engine", "work", "command", "equal to the last token", "tokens before a difference", "per second"]
-    table = format_table([*header, "of the rounds", "MB"], lines)
+    table = format_table([*header, "range over rounds", "MB"], lines)
     return f"{table}\n\n{describe_conditions(rows)}"
 
 
@@ -103,6 +103,6 @@ def format_speed(engines: list[Figures], machines: list[Figures]) -> str:
             }
             spread = f"{found['lowest']} to {found['highest']}"
             lines.append([f"`{row['name']}`: {row['what']}", peer, f"**{found['ratio']}**", spread])
-        table = format_table(["work", "peer", "the peer's measure over ours", "of the rounds"], lines)
+        table = format_table(["work", "peer", "peer / hf_scratch", "range over rounds"], lines)
         parts.append(f"{table}\n\n{machine['machine']}; {describe_conditions(rows)}")
     return "\n\n".join(parts)

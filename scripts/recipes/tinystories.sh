@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-# The stages that make a storyteller like the published one. After an interruption, the same command goes on.
+# The stages that make a GPT like the published one. After an interruption, the same command goes on.
 # PYTHON=python scripts/recipes/tinystories.sh DATA RUNS [an option of all trainings ...]
 
 source "$(dirname "$0")/stages.sh"
