@@ -221,6 +221,7 @@ def format_training(record: Record, config: PreTrainedConfig) -> str:
         "steps": format_updates(record),
         "input tokens": f"{record['input_tokens']:,}",
         "time": format_time(record),
+        "date": record.get("date", ""),
         "weights": record.get("weights", ""),
         "seed": record["seed"],
         "hardware": f"{hardware['processes']} x {hardware['device']}, {hardware['cpu_cores']} CPU cores",

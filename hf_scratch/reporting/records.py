@@ -10,6 +10,7 @@ import os
 import platform
 import re
 from collections.abc import Sized
+from datetime import date
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
@@ -20,6 +21,8 @@ from transformers import Trainer
 from ..loading import public_name
 
 INTERRUPTED = "interrupted"  # ended before its last update and never evaluated on the test set
+# the names in /proc/cpuinfo of the instructions that decide the speed of matrix products
+CPU_FEATURES = {"avx512f": "AVX-512", "amx_tile": "AMX"}
 
 
 class Record(TypedDict):
@@ -36,6 +39,7 @@ class Record(TypedDict):
         input_tokens: tokens seen, without padding.
         minutes: duration of the training, without the evaluations after it, and without what a killed run did after
             its last checkpoint; None if unknown.
+        date: of the end; older records lack it.
         seed: of weights, dropout and data order.
         hardware: what it was computed on: the number of training `processes`, one device each; `device`, the GPU's or
             CPU's name; `threads` of each process, which older records lack; and `cpu_cores` of the machine.
@@ -57,6 +61,7 @@ class Record(TypedDict):
     train_rows: NotRequired[int]
     input_tokens: int
     minutes: float | None
+    date: NotRequired[str]
     seed: int
     hardware: dict[str, Any]
     software: NotRequired[dict[str, str]]
@@ -65,6 +70,16 @@ class Record(TypedDict):
     log: list[dict[str, Any]]
     cut: NotRequired[dict[str, str]]
     stopped: NotRequired[str]
+
+
+def name_cpu() -> str:
+    """The CPU with its features, for example "AMD EPYC (AVX-512)"."""
+    file = Path("/proc/cpuinfo")
+    text = file.read_text(encoding="utf-8") if file.is_file() else ""
+    name = re.search(r"model name\s*: (.+)", text)
+    cpu = re.sub(r"\((?:R|TM)\)| CPU| Processor| @.*", "", name[1]).strip() if name else platform.machine()
+    features = [label for flag, label in CPU_FEATURES.items() if re.search(rf"\b{flag}\b", text)]
+    return f"{cpu} ({', '.join(features)})" if features else cpu
 
 
 def build_record(
@@ -89,7 +104,7 @@ def build_record(
     # the last entry of the training itself; evaluations come after it
     minutes = next((entry["minutes"] for entry in reversed(state.log_history) if "train_runtime" in entry), None)
     is_gpu = args.device.type == "cuda"
-    device = torch.cuda.get_device_name(args.device) if is_gpu else platform.processor() or platform.machine()
+    device = torch.cuda.get_device_name(args.device) if is_gpu else name_cpu()
     # a CheckpointKeeper's: the first command of the run, and others that resumed it
     first, *others = next(each.commands for each in trainer.callback_handler.callbacks if hasattr(each, "commands"))
     hardware = {
@@ -107,6 +122,7 @@ def build_record(
         "epochs": None if getattr(data_args, "streaming", False) else state.epoch,
         "input_tokens": state.num_input_tokens_seen,
         "minutes": minutes,
+        "date": date.today().isoformat(),
         "seed": args.seed,
         "hardware": hardware,
         "software": {package: version(package) for package in ("torch", "transformers", "hf-scratch")},

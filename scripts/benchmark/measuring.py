@@ -5,7 +5,6 @@ import ctypes
 import gc
 import json
 import os
-import platform
 import re
 import subprocess
 import sys
@@ -20,13 +19,12 @@ import torch
 import transformers
 
 from hf_scratch.errors import UserError
+from hf_scratch.reporting.records import name_cpu
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = Path(__file__).parent / "results"  # the figures that are kept: a folder per command, a file per machine
 CARDS = ROOT / "model_cards"
 TRANSLATOR, STORYTELLER = CARDS / "scratch-transformer-multi30k-en-de", CARDS / "scratch-gpt-tinystories"
-# the names in /proc/cpuinfo of the instructions that decide the speed of matrix products
-CPU_FEATURES = {"avx512f": "AVX-512", "amx_tile": "AMX"}
 Figures = dict[str, Any]
 
 
@@ -99,11 +97,7 @@ def describe_conditions(threads: int, data: str = "") -> Figures:
 
 def name_machine() -> str:
     """The CPU with its features and cores, for example "AMD EPYC (AVX-512), 2 cores"."""
-    text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    name = re.search(r"model name\s*: (.+)", text)
-    cpu = re.sub(r"\((?:R|TM)\)| CPU| Processor| @.*", "", name[1]).strip() if name else platform.machine()
-    features = [label for flag, label in CPU_FEATURES.items() if re.search(rf"\b{flag}\b", text)]
-    return f"{cpu} ({', '.join(features)}), {os.cpu_count()} cores" if features else f"{cpu}, {os.cpu_count()} cores"
+    return f"{name_cpu()}, {os.cpu_count()} cores"
 
 
 def keep_rows(command: str, rows: list[Figures], names: Iterable[str] | None = None) -> None:
