@@ -16,7 +16,10 @@ UNITS = {
     "times": "{:.2f}".format,
 }
 ENGINES = {"ctranslate2": "CTranslate2", "gguf": "llama.cpp", "onnx": "onnxruntime"}
-TRAINING = ("train_transformer", "train_gpt", "train_end_to_end", "memory_gpt")  # the rows of /README.md
+TRAINING = (  # the rows of /README.md
+    "train_transformer", "train_gpt", "train_transformer_stock", "train_gpt_stock", "train_end_to_end",
+    "memory_transformer", "memory_gpt",
+)  # fmt: skip
 
 
 def read_machines(command: str) -> list[Figures]:
@@ -31,13 +34,18 @@ def under_machines(command: str, format_rows: Callable[[list[Figures]], str]) ->
 
 def describe_conditions(rows: list[Figures]) -> str:
     """With what, and when, rows were measured: one sentence for those with the same conditions."""
-    groups: dict[str, list[str]] = {}
+    groups: dict[str, list[Figures]] = {}
     for row in rows:
         versions = f"torch {row['torch']}, transformers {row['transformers']}"
         data = f", data: {row['data']}" if row["data"] else ""
-        groups.setdefault(f"{row['date']}, {versions}, threads: {row['threads']}{data}", []).append(row["name"])
-    names = [f" ({', '.join(f'`{name}`' for name in group)})" if len(groups) > 1 else "" for group in groups.values()]
-    return " ".join(f"{text}{name}." for text, name in zip(groups, names, strict=True))
+        groups.setdefault(f"{row['date']}, {versions}, threads: {row['threads']}{data}", []).append(row)
+    sentences = []
+    for text, group in groups.items():
+        loads = sorted(row["load"] for row in group if "load" in row)
+        load = f", load before a row: {loads[0]} to {loads[-1]}" if loads else ""
+        names = f" ({', '.join(f'`{row["name"]}`' for row in group)})" if len(groups) > 1 else ""
+        sentences.append(f"{text}{load}{names}.")
+    return " ".join(sentences)
 
 
 def format_benchmark(rows: list[Figures]) -> str:
