@@ -43,8 +43,8 @@ def describe_conditions(rows: list[Figures]) -> str:
     for text, group in groups.items():
         loads = sorted(row["load"] for row in group if "load" in row)
         load = f", load before a row: {loads[0]} to {loads[-1]}" if loads else ""
-        names = f" ({', '.join(f'`{row["name"]}`' for row in group)})" if len(groups) > 1 else ""
-        sentences.append(f"{text}{load}{names}.")
+        names = ", ".join(f"`{row['name']}`" for row in group)
+        sentences.append(f"{text}{load}{f' ({names})' if len(groups) > 1 else ''}.")
     return " ".join(sentences)
 
 
