@@ -51,7 +51,7 @@ def prepare(arguments: TrainingCommand, checkpoint: str | None):
         The trainer, the texts of each split, and the questions of the splits whose answers are counted.
     """
     model_args, data_args, args = arguments.model_args, arguments.data_args, arguments.args
-    callbacks = stopping_callbacks(data_args, args)
+    callbacks = [*arguments.callbacks, *stopping_callbacks(data_args, args)]
     data = TextPreparation(model_args, data_args, checkpoint)
     data.run(partial(check_validation_data, args))
     tokenizer, texts, block_size = data.tokenizer, data.texts, data_args.block_size

@@ -47,7 +47,7 @@ def prepare(arguments: TrainingCommand, checkpoint: str | None):
     is_summary = data_args.task == "summarization"
     metrics = ("rougeL" if is_summary else "bleu", "exact_match")
     metrics = metrics if args.predict_with_generate and not args.prediction_loss_only else ()
-    callbacks = stopping_callbacks(data_args, args)
+    callbacks = [*arguments.callbacks, *stopping_callbacks(data_args, args)]
     data = PairPreparation(model_args, data_args, checkpoint)
     data.run(lambda splits: check_validation_data(args, splits, metrics))
     tokenizer, pairs, encoded = data.tokenizer, data.texts, data.rows

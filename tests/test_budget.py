@@ -1,17 +1,25 @@
 """A training that is fitted into a time."""
 
 import json
+import math
 import shlex
+import shutil
 import signal
+import time
 from unittest.mock import Mock
 
 import pytest
 import torch
 from safetensors.torch import load_file
 from test_scripts import PAIRS, STORIES, TINY_GPT, TINY_TRANSFORMER, write
+from transformers import Seq2SeqTrainingArguments
 
+from hf_scratch import ScratchTransformerConfig, ScratchTransformerForConditionalGeneration
 from hf_scratch.errors import UserError
-from hf_scratch.training.budget import PLAN, Speed, choose_options, fit_budget
+from hf_scratch.training import budget
+from hf_scratch.training.arguments import TranslationArguments
+from hf_scratch.training.budget import PLAN, Speed, choose_model_and_batch, choose_options, fit_budget
+from hf_scratch.training.command_line import TrainingCommand
 
 SPEED = Speed(step=1.0, epochs=0.01, row=0.01, rows=1000, scoring=20.0)
 
@@ -85,22 +93,29 @@ bf16: false
 
 
 @pytest.mark.parametrize("kind", ["pairs", "texts"])
-def test_the_flags_in_the_record_repeat_the_training(kind, run_here, tmp_path):
+def test_the_flags_in_the_record_repeat_the_training(kind, run_here, monkeypatch, tmp_path):
+    monkeypatch.setattr(budget, "LATE_FRACTION", math.inf)  # slower steps would change the plan
     files = [f"--{split}_file={write(tmp_path / f'{split}.jsonl', rows)}" for split, rows in (
         ("train", PAIRS if kind == "pairs" else STORIES),
         ("validation", PAIRS if kind == "pairs" else STORIES),
     )]  # fmt: skip
     script, config, *flags = {
-        "pairs": ("train_translation", TINY_TRANSFORMER, "--source_lang=en", "--target_lang=de"),
+        "pairs": (
+            "train_translation",
+            TINY_TRANSFORMER,
+            "--source_lang=en",
+            "--target_lang=de",
+            "--max_tokens_per_update=4096",
+        ),
         "texts": ("train_language_model", TINY_GPT, "--block_size=32", "--global_batch_size=4"),
     }[kind]
     out, again = tmp_path / "out", tmp_path / "again"
-    recipe, budget = "own_pairs", ["--budget_minutes=0.1"]
+    recipe, minutes = "own_pairs", ["--budget_minutes=0.1"]
     if kind == "texts":
-        recipe, budget = tmp_path / "recipe.yaml", []
+        recipe, minutes = tmp_path / "recipe.yaml", []
         recipe.write_text(RECIPE, encoding="utf-8")
     command = [recipe, *files, *flags, "--vocab_size=300", f"--config_overrides={config}", "--use_cpu=true"]
-    done = run_here(script, *command, *budget, f"--output_dir={out}")
+    done = run_here(script, *command, *minutes, f"--output_dir={out}")
     assert "done at" in done.stdout
 
     chosen = json.loads((out / PLAN).read_text(encoding="utf-8"))
@@ -115,6 +130,76 @@ def test_the_flags_in_the_record_repeat_the_training(kind, run_here, tmp_path):
     before, after = (load_file(folder / "model.safetensors") for folder in (out, again))
     assert all(torch.equal(before[name], after[name]) for name in before)
 
-    resumed = run_here(script, *command, *budget, f"--output_dir={out}", "--resume_from_checkpoint=last")
+    resumed = run_here(script, *command, *minutes, f"--output_dir={out}", "--resume_from_checkpoint=last")
     assert "done at" not in resumed.stdout  # nothing is measured again
     assert all(torch.equal(tensor, after[name]) for name, tensor in load_file(out / "model.safetensors").items())
+
+
+@pytest.fixture
+def choose(monkeypatch, tmp_path):
+    """Choose for pairs in some seconds, where a step takes 0.1 s and 0.1 ns for each parameter and token."""
+
+    def make(seconds, *flags, sizes="own_pairs"):
+        file = write(tmp_path / "train.jsonl", PAIRS)
+        words = [sizes, f"--train_file={file}", "--source_lang=en", "--target_lang=de", "--eval_strategy=no"]
+        out = f"--output_dir={tmp_path / 'out'}"
+        command = TrainingCommand(
+            TranslationArguments, Seq2SeqTrainingArguments, ScratchTransformerConfig, [*words, *flags, out]
+        )
+
+        def prepare(arguments, checkpoint):
+            config = ScratchTransformerConfig(vocab_size=8000, **arguments.model_fields)
+            with torch.device("meta"):
+                model = ScratchTransformerForConditionalGeneration(config)
+            return Mock(model=model, tokens=arguments.data_args.max_tokens_per_update), None
+
+        monkeypatch.setattr(
+            "hf_scratch.training.budget.time_steps",
+            lambda trainer, arguments: 0.1 + trainer.model.num_parameters() * trainer.tokens / 1e10,
+        )
+        return command, choose_model_and_batch(command, {}, time.monotonic() + seconds, prepare)
+
+    return make
+
+
+def test_more_time_is_for_larger_batches_and_models(choose):
+    chosen = [choose(seconds)[1] for seconds in (60, 600, 6000, 60000)]
+    batches = [options.get("max_tokens_per_update", 4096) for options in chosen]
+    assert batches == sorted(batches)
+    assert batches[0] < batches[-1]
+    assert "config_overrides" in chosen[0]
+    assert "config_overrides" not in chosen[-1]
+
+
+def test_the_learning_rate_follows_the_batch_and_flags_are_kept(choose):
+    command, options = choose(60)
+    rate = command.args.learning_rate * (options["max_tokens_per_update"] / 4096) ** 0.5
+    assert options["learning_rate"] == pytest.approx(rate, rel=0.05)
+    _, options = choose(60, "--learning_rate=1e-4")
+    assert options["learning_rate"] == 1e-4
+    _, options = choose(60, "--max_tokens_per_update=4096", "--config_overrides=d_model=32")
+    assert options == {}
+    assert choose(60, sizes="multi30k_tiny")[1] == {}
+
+
+def test_slower_steps_shorten_the_rest_of_a_run_which_resumes_to_the_same_weights(run_here, monkeypatch, tmp_path):
+    time_steps = budget.time_steps
+    monkeypatch.setattr(budget, "time_steps", lambda *args: time_steps(*args) / 10)
+    files = [f"--{split}_file={write(tmp_path / f'{split}.jsonl', STORIES)}" for split in ("train", "validation")]
+    out = tmp_path / "out"
+    words = ["own_texts", *files, "--vocab_size=300", f"--config_overrides={TINY_GPT}", "--block_size=32"]
+    words += ["--use_cpu=true", "--global_batch_size=64", "--budget_minutes=0.1", f"--output_dir={out}"]
+    done = run_here("train_language_model", *words)
+    assert "times as long as measured" in done.stdout
+    record = json.loads((out / "run.json").read_text(encoding="utf-8"))
+    first, *_, last = record["command"].splitlines()
+    plan = json.loads((out / PLAN).read_text(encoding="utf-8"))
+    assert f"--max_steps={record['updates']} " in last
+    assert record["updates"] == plan["max_steps"]
+    assert first != last
+
+    before = load_file(out / "model.safetensors")
+    shutil.rmtree(out / f"checkpoint-{record['updates']}")
+    run_here("train_language_model", *words, "--resume_from_checkpoint=last")
+    after = load_file(out / "model.safetensors")
+    assert all(torch.equal(before[name], after[name]) for name in before)

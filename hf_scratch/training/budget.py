@@ -1,5 +1,5 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Fit a training into a time: measure some steps, then choose schedule and evaluations as plain options."""
+"""Fit a training into a time: measure some steps, then choose model, batch, schedule and evaluations as options."""
 
 import json
 import logging
@@ -12,23 +12,31 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from datasets import Dataset
-from transformers import PrinterCallback, TrainerCallback, TrainingArguments
+from torch.optim import SGD
+from transformers import PrinterCallback, TrainerCallback, TrainingArguments, get_cosine_schedule_with_warmup
 from transformers.utils import is_torch_bf16_gpu_available
 
 from ..errors import UserError
+from ..recipes import SIZES, recipe_to_flags
 from .arguments import check_validation_data
 from .callbacks import StopCallback, highest_of_processes
 from .command_line import TrainingCommand
 from .main_process import on_main_process
 
 PLAN = ".budget.json"  # in the run's folder: the options that were chosen
-TIMED_FRACTION, MAX_TIMED_FRACTION = 0.01, 0.05  # of the time, for the first steps, and as much for the timed ones
+TIMED_FRACTION, MAX_TIMED_FRACTION = 0.005, 0.02  # of the time, for the first steps, and as much for the timed ones
+MIN_STEPS = 100  # of a training, if one of the choices allows it
+DIVISORS = (1, 2, 4, 8)  # of the recipe's batch, for the choices
 MIN_TIMED_STEPS = 5  # unless they take longer than MAX_TIMED_FRACTION
 MAX_EVALUATIONS, MIN_EVALUATIONS, EVALUATION_FRACTION = 10, 4, 0.1  # the last: of the time, for all of them
 WARMUP_FRACTION = 1 / 8  # of the steps
 RESERVED_FRACTION = 0.03  # of the time, for checkpoints and the card
+TRAINING_FRACTION = 0.8  # of the time, about, is for steps
+LATE_FRACTION = 0.05  # of the time, by which a training may end late
+MODEL_FACTOR, MODEL_EXPONENT, DATA_EXPONENT, CRITICAL_BATCH = 1.0, 0.34, 0.28, 2000  # see scripts/README.md
 SAMPLE_ROWS = 128  # that are scored to measure how long that takes
 MEASURING = {  # the options of the training that is measured
     "max_steps": sys.maxsize,
@@ -133,6 +141,69 @@ class _StepClock(TrainerCallback):
         self.start, self.steps = now, 0
 
 
+class Replanner(TrainerCallback):
+    """Plans the rest of a training again where it would end late, because its steps are slower than measured.
+
+    The rest has fewer steps, and its schedule is that of a training which was begun with as many in all. The plan and
+    the run's command are written anew: the run is then as one that was resumed with these options.
+
+    Args:
+        file: the plan's.
+        options: the plan's.
+        speed: what was measured.
+        begin: when the time began.
+        end: when it ends.
+    """
+
+    def __init__(self, file: Path, options: dict[str, Any], speed: Speed, begin: float, end: float):
+        self.file, self.options, self.speed, self.begin, self.end = file, options, speed, begin, end
+        self.last: float | None = None  # when the last step ended, unless something else came after it
+        self.seconds, self.steps = 0.0, 0  # that were timed since the last comparison
+
+    def on_step_end(self, args, state, control, lr_scheduler: Any = None, **kwargs):
+        now = time.monotonic()
+        if self.last is not None:
+            self.seconds, self.steps = self.seconds + now - self.last, self.steps + 1
+        self.last = now
+        if state.global_step % args.logging_steps or self.steps < MIN_TIMED_STEPS:
+            return
+        slower = self.seconds / self.steps / self.speed.step
+        self.seconds, self.steps = 0.0, 0
+        interval = args.save_steps
+        ahead = (state.max_steps - 1) // interval - (state.global_step - 1) // interval  # evaluations
+        evaluation = self.options.get("max_eval_samples", self.speed.rows) * self.speed.row
+        seconds = slower * self.speed.step
+        left = self.end - now - RESERVED_FRACTION * (self.end - self.begin) - slower * self.speed.scoring
+        needed = (state.max_steps - state.global_step) * seconds + ahead * slower * evaluation
+        is_late = needed > left + LATE_FRACTION * (self.end - self.begin)
+        possible = int((left - ahead * slower * evaluation) / ahead / seconds) if is_late else interval
+        possible = max(1, -highest_of_processes(-possible))
+        if possible >= interval:
+            return
+        steps = (state.global_step // possible + ahead) * possible
+        warmup = min(self.options["warmup_steps"], max(state.global_step, math.ceil(WARMUP_FRACTION * steps)))
+        changed = {"max_steps": steps, "warmup_steps": warmup, "save_steps": possible}
+        if "eval_steps" in self.options:
+            changed["eval_steps"] = possible
+        if args.should_save:
+            print(f"Steps take {seconds:.3g} s, {slower:.2f} times as long as measured: {steps:,} steps.", flush=True)
+            self.file.write_text(json.dumps(self.options | changed), encoding="utf-8")
+        self.options |= changed
+        args.words = [*args.words[: -len(self.options)], *recipe_to_flags(self.options)]
+        for name, value in changed.items():
+            setattr(args, name, value)
+            if hasattr(state, name):
+                setattr(state, name, value)
+        lambdas = get_cosine_schedule_with_warmup(SGD([torch.zeros(1)]), warmup, steps).lr_lambdas
+        lr_scheduler.lr_lambdas = lambdas * len(lr_scheduler.lr_lambdas)
+
+    def on_evaluate(self, args, state, control, **kwargs):
+        self.last = None
+
+    def on_save(self, args, state, control, **kwargs):
+        self.last = None
+
+
 def fit_budget(
     arguments: TrainingCommand,
     checkpoint: str | None,
@@ -142,8 +213,9 @@ def fit_budget(
 ) -> TrainingCommand:
     """Return the arguments of a plain training that takes `budget_minutes`; without a budget, these arguments.
 
-    The record has the options that were chosen as flags, which repeat the training exactly. A resumed run takes the
-    options that its first part chose. All processes must call this.
+    Where the recipe has `sizes`, model, batch and learning rate are chosen too: see `choose_model_and_batch`. The
+    record has the options that were chosen as flags, which repeat the training exactly, unless a `Replanner` changes
+    them. A resumed run takes the options that its first part chose. All processes must call this.
 
     Args:
         arguments: the training's.
@@ -168,18 +240,73 @@ def fit_budget(
     fixed: dict[str, Any] = {} if arguments.given & {"bf16", "fp16"} else choose_precision(arguments.args)
     if arguments.args.lr_scheduler_kwargs:  # of another schedule than the one that is chosen
         fixed["lr_scheduler_kwargs"] = {}
-    logging.disable(logging.INFO)
-    speed = measure_speed(arguments, arguments.change(MEASURING | fixed), prepare, time_scoring)
-    logging.disable(logging.NOTSET)
     end = begin + 60 * minutes
+    logging.disable(logging.INFO)
+    fixed |= choose_model_and_batch(arguments, MEASURING | fixed, end, prepare)
+    speed = measure_speed(arguments, arguments.change(fixed | MEASURING), prepare, time_scoring)
+    logging.disable(logging.NOTSET)
 
-    def choose() -> dict[str, Any]:
+    def plan() -> dict[str, Any]:
         options = choose_options(speed, end - time.monotonic()) | fixed
         file.write_text(json.dumps(options), encoding="utf-8")
         print(describe_plan(options, speed, end), flush=True)
         return options
 
-    return arguments.change(on_main_process(choose))
+    options = on_main_process(plan)
+    planned = arguments.change(options)
+    planned.callbacks = [Replanner(file, options, speed, begin, end)]
+    return planned
+
+
+def choose_model_and_batch(
+    arguments: TrainingCommand, measuring: dict[str, Any], end: float, prepare: Callable
+) -> dict[str, Any]:
+    """Choose the model among the recipe's and the smaller ones of its `sizes`, and the batch among parts of it.
+
+    The choice has the lowest `predict_loss` at `end` of those that make `MIN_STEPS` steps; if none does, it makes
+    the most steps. The learning rate follows the square root of the batch. What a flag gives stays: the batch, the
+    learning rate, and with `config_overrides` the model. A recipe without `sizes` has no choice.
+    """
+    values, name = arguments.values, "global_batch_size"
+    if values.get("max_tokens_per_update"):
+        name = "max_tokens_per_update"
+    batch, unit = values.get(name), values.get("block_size", 1)  # tokens of a row
+    if SIZES not in arguments.recipe or not batch:
+        return {}
+    longest = 1 if unit > 1 else 2 * max(values["max_source_length"], values["max_target_length"])
+    divisors = [1] if name in arguments.flags else [
+        part for part in DIVISORS if batch % (part * arguments.args.world_size) == 0 and batch // part >= longest
+    ]  # fmt: skip
+    models = [{}] if "config_overrides" in arguments.flags else [{}, *arguments.smaller_models]
+
+    def options(model: dict[str, Any], part: int) -> dict[str, Any]:
+        rate = values["learning_rate"] / (1 if "learning_rate" in arguments.flags else part**0.5)
+        chosen = {name: batch // part, "learning_rate": float(f"{rate:.2g}")} if part > 1 else {}
+        return chosen | ({"config_overrides": model} if model else {})
+
+    choices = []
+    for model in models if len(models) * len(divisors) > 1 else []:
+        times = {}
+        for part in {divisors[-1], divisors[len(divisors) // 2]}:
+            trainer, *_ = prepare(arguments.change(options(model, part) | measuring), None)
+            times[1 / part] = time_steps(trainer, arguments)
+        parameters, seconds = trainer.model.num_parameters(), end - time.monotonic()
+        for part in divisors:
+            step = float(np.poly1d(np.polyfit([*times], [*times.values()], len(times) - 1))(1 / part))
+            steps = seconds * TRAINING_FRACTION / step
+            loss = predict_loss(parameters, steps, batch // part * unit)
+            choices.append((max(0.0, MIN_STEPS - steps), loss, options(model, part)))
+    return on_main_process(lambda: min(choices, key=lambda choice: choice[:2])[2]) if choices else {}
+
+
+def predict_loss(parameters: int, steps: float, batch: int) -> float:
+    """Predict a validation loss up to constants, for a comparison of models and batches of `batch` tokens.
+
+    The form is of Hoffmann et al. 2022 ("Training Compute-Optimal Large Language Models"), with the tokens beyond the
+    critical batch size discounted (McCandlish et al. 2018, "An Empirical Model of Large-Batch Training").
+    """
+    tokens = steps * batch / (1 + batch / CRITICAL_BATCH)
+    return MODEL_FACTOR * parameters**-MODEL_EXPONENT + tokens**-DATA_EXPONENT
 
 
 def read_plan(file: Path) -> dict[str, Any]:
@@ -205,11 +332,7 @@ def measure_speed(
     trainer, data, *others = prepare(measuring, None)
     if trainer.eval_dataset is None:
         check_validation_data(arguments.args, ["train"])
-    clock = _StepClock(60 * TIMED_FRACTION * arguments.data_args.budget_minutes)
-    trainer.add_callback(clock)
-    trainer.remove_callback(StopCallback)  # it would leave a checkpoint of this training
-    trainer.remove_callback(PrinterCallback)
-    trainer.train()
+    step = time_steps(trainer, arguments)
     trainer.model.eval()
     trainer.remove_autocast()
     count, row = 0 if arguments.args.eval_strategy == "no" else len(data["validation"]), 0.0
@@ -219,12 +342,22 @@ def measure_speed(
         row = trainer.evaluate(sample)["eval_runtime"] / len(sample) * len(rows) / count
     generation, scoring = time_scoring(arguments, trainer, data, *others)
     return Speed(
-        step=clock.seconds_per_step,
+        step=step,
         epochs=float(trainer.state.epoch or 0) / trainer.state.global_step,
         row=row + generation if count else 0.0,
         rows=count,
         scoring=scoring,
     )
+
+
+def time_steps(trainer: Any, arguments: TrainingCommand) -> float:
+    """Train for a few steps, and return the seconds that one takes."""
+    clock = _StepClock(60 * TIMED_FRACTION * arguments.data_args.budget_minutes)
+    trainer.add_callback(clock)
+    trainer.remove_callback(StopCallback)  # it would leave a checkpoint of this training
+    trainer.remove_callback(PrinterCallback)
+    trainer.train()
+    return clock.seconds_per_step
 
 
 def every_nth(rows: Dataset) -> Dataset:
@@ -237,9 +370,15 @@ def describe_plan(options: dict[str, Any], speed: Speed, end: float) -> str:
     steps = options["max_steps"]
     done = datetime.now() + timedelta(seconds=end - time.monotonic())
     parts = [f"{steps:,} steps of {speed.step:.3g} s ({steps * speed.epochs:.1f} epochs)"]
+    parts += [
+        f"{name} {options[name]:g}" for name in ("max_tokens_per_update", "global_batch_size") if name in options
+    ]
+    if "config_overrides" in options:
+        parts.append("a smaller model")
     if "eval_steps" in options:
         rows = options.get("max_eval_samples", speed.rows)
         parts.append(f"{steps // options['eval_steps']} evaluations of {rows:,} rows")
     if speed.scoring:
         parts.append(f"{speed.scoring:.0f} s of final scores")
-    return f"{', '.join(parts)}; done at {done:%H:%M}."
+    few = f" Fewer than {MIN_STEPS} steps fit into the time: give it more." if steps < MIN_STEPS else ""
+    return f"{', '.join(parts)}; done at {done:%H:%M}.{few}"

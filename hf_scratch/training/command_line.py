@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import torch
-from transformers import HfArgumentParser, PreTrainedConfig, TrainingArguments, set_seed
+from transformers import HfArgumentParser, PreTrainedConfig, TrainerCallback, TrainingArguments, set_seed
 
 from ..data.cache import FILES, is_prepared, load_prepared
 from ..data.splits import load_from_arguments
@@ -99,6 +99,7 @@ class CommandLine:
         recipe: the recipe's options, without those that flags replace (`REPLACED_BY`), and its `sizes`.
         name: the recipe's name; "" without a recipe.
         flags: the names of the options that the flags give.
+        smaller_models: `config_overrides` of the two sizes before the one that was chosen, the larger one first.
         given: the names of the options that the flags or the recipe give.
         values: the value of each option, once it is parsed.
 
@@ -168,21 +169,29 @@ class CommandLine:
             if is_prepared(data_args.dataset_name):
                 _, _, found = load_prepared(Path(data_args.dataset_name).expanduser())
                 vocab_size = found["settings"]["vocab_size"]
-                names = [name for name, size in sizes.items() if size["vocab_size"] == vocab_size]
+                names = [name for name, size in sizes.items() if size.get("vocab_size") == vocab_size]
                 if not names:  # a small model for large data would be no error
                     raise ValueError(f"No size of the recipe has the vocabulary of the prepared data, {vocab_size}.")
                 return names[0]
             text = load_from_arguments(data_args, model_args.cache_dir)["train"].data.nbytes / 1e6
             return next(name for name, size in sizes.items() if text <= size.get("megabytes", math.inf))
 
+        self.smaller_models = []
         if sizes:
             name = on_main_process(choose)
             logger.info(f"The size of model and vocabulary: {name}")
+            smaller = [*sizes.values()][: [*sizes].index(name)]
+            if not (model_args.model_name_or_path or model_args.preset):
+                self.smaller_models = [self._merged_overrides(size) for size in reversed(smaller[-2:])]
             size = {option: value for option, value in sizes[name].items() if option not in self.replaced}
             size.pop("megabytes", None)
             self.values |= {option: value for option, value in size.items() if option not in self.flags}
             self._merge_pairs(self.recipe, size)
             self.given = self.given | size.keys()
+
+    def _merged_overrides(self, size: dict[str, Any]) -> dict[str, Any]:
+        layers = [parse_pairs(layer.get("config_overrides"), "config_overrides") for layer in (self.recipe, size)]
+        return layers[0] | layers[1]
 
     def _merge_pairs(self, *layers: dict[str, Any]) -> None:
         """Set the options that are pairs: the last of the layers, and the flag after them, counts for each key."""
@@ -239,6 +248,7 @@ class TrainingCommand(CommandLine):
     data_args: Any
     args: Any
     model_fields: dict[str, Any]
+    callbacks: Sequence[TrainerCallback] = ()  # of the training
 
     def __init__(
         self,
@@ -277,8 +287,7 @@ class TrainingCommand(CommandLine):
         """
         changed = copy.copy(self)
         changed.values = self.values | options
-        flags = [f"--{name}={value}" for name, value in options.items()]
-        changed.words = [*without_option(self.words, "budget_minutes"), *flags]
+        changed.words = [*without_option(self.words, "budget_minutes"), *recipe_to_flags(options)]
         changed._complete()
         return changed
 

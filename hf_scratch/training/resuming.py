@@ -170,6 +170,7 @@ class CheckpointKeeper(TrainerCallback):
         for part in self.parts:
             part.save(folder)
         self.trainer.accelerator.wait_for_everyone()  # each process has written its part
+        self.commands = list(dict.fromkeys([*self.commands, describe_command(args)]))  # a `Replanner` changes it
         if args.should_save:
             facts = self.facts | {"run_id": self.run_id, "step": state.global_step, "num_processes": args.world_size}
             facts |= {"is_early": self.saves_early, "commands": self.commands, "arguments": self._arguments()}
