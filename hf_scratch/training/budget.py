@@ -36,7 +36,7 @@ WARMUP_FRACTION = 1 / 8  # of the steps
 RESERVED_FRACTION = 0.03  # of the time, for checkpoints and the card
 TRAINING_FRACTION = 0.8  # of the time, about, is for steps
 LATE_FRACTION = 0.05  # of the time, by which a training may end late
-MODEL_FACTOR, MODEL_EXPONENT, DATA_EXPONENT, CRITICAL_BATCH = 1.0, 0.34, 0.28, 2000  # see scripts/README.md
+MODEL_FACTOR, BATCH_FACTOR = 1.6, 2.3  # of `predict_loss`; see "The budget's choice" in scripts/README.md
 SAMPLE_ROWS = 128  # that are scored to measure how long that takes
 MEASURING = {  # the options of the training that is measured
     "max_steps": sys.maxsize,
@@ -302,11 +302,14 @@ def choose_model_and_batch(
 def predict_loss(parameters: int, steps: float, batch: int) -> float:
     """Predict a validation loss up to constants, for a comparison of models and batches of `batch` tokens.
 
-    The form is of Hoffmann et al. 2022 ("Training Compute-Optimal Large Language Models"), with the tokens beyond the
-    critical batch size discounted (McCandlish et al. 2018, "An Empirical Model of Large-Batch Training").
+    The form and its exponents are those of Hoffmann et al. 2022 ("Training Compute-Optimal Large Language Models").
+    Tokens of large batches count less (McCandlish et al. 2018, "An Empirical Model of Large-Batch Training"), beyond
+    a size that grows with the square root of all tokens (Zhang et al. 2024, "How Does Critical Batch Size Scale in
+    Pre-training?").
     """
-    tokens = steps * batch / (1 + batch / CRITICAL_BATCH)
-    return MODEL_FACTOR * parameters**-MODEL_EXPONENT + tokens**-DATA_EXPONENT
+    tokens = steps * batch
+    tokens /= 1 + batch / (BATCH_FACTOR * tokens**0.5)
+    return MODEL_FACTOR * parameters**-0.34 + tokens**-0.28
 
 
 def read_plan(file: Path) -> dict[str, Any]:
