@@ -106,6 +106,8 @@ def train(family: str, skip_logits: bool, tmp_path, **options) -> tuple[Seen, Tr
     rows = {"input_ids": torch.randint(3, 60, (12, 8), generator=generator)}
     rows["labels"] = rows["input_ids"].clone()
     rows["labels"][::3, 5:] = -100  # steps of an update have unequal numbers of labels
+    if family == "transformer":  # as a DataCollatorForSeq2Seq adds them: smoothing keeps the labels from the model
+        rows["decoder_input_ids"] = model.prepare_decoder_input_ids_from_labels(rows["labels"])
     dataset = Dataset.from_dict({name: ids.tolist() for name, ids in rows.items()})
     trainer_class, arguments_class = STOCK[family]
     arguments = {

@@ -17,8 +17,8 @@ UNITS = {
 }
 ENGINES = {"ctranslate2": "CTranslate2", "gguf": "llama.cpp", "onnx": "onnxruntime"}
 TRAINING = (  # the rows of /README.md
-    "train_transformer", "train_gpt", "train_transformer_stock", "train_gpt_stock", "train_end_to_end",
-    "memory_transformer", "memory_gpt",
+    "train_transformer", "train_gpt", "train_gpt_narrow", "train_transformer_stock", "train_gpt_stock",
+    "train_end_to_end", "memory_transformer", "memory_gpt",
 )  # fmt: skip
 
 
