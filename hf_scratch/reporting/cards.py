@@ -153,7 +153,7 @@ def render_card(card: Card, record: Record, config: PreTrainedConfig) -> str:
     if card.license is not None:
         licence = f"The weights are under `{card.license}`."
     repository = card.repository or f"USER/{card.name}"
-    pipeline = f'model = pipeline("{card.task}", model="{repository}", dtype="float32", trust_remote_code=True)'
+    pipeline = f'name = "{repository}"\nmodel = pipeline("{card.task}", name, dtype="float32", trust_remote_code=True)'
     example = f'{pipeline}\nprint(model({card.call})[0]["{_OUTPUTS[card.task]}"])'
     return _TEMPLATE.format(
         front_matter=describe_for_hub(card, config.model_type, card.data or (record["data"], record["data"]), results),
