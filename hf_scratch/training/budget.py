@@ -273,7 +273,7 @@ def choose_model_and_batch(
     batch, unit = values.get(name), values.get("block_size", 1)  # tokens of a row
     if SIZES not in arguments.recipe or not batch:
         return {}
-    longest = 1 if unit > 1 else 2 * max(values["max_source_length"], values["max_target_length"])
+    longest = 2 * max(values["max_source_length"], values["max_target_length"]) if "max_source_length" in values else 1
     divisors = [1] if name in arguments.flags else [
         part for part in DIVISORS if batch % (part * arguments.args.world_size) == 0 and batch // part >= longest
     ]  # fmt: skip
@@ -292,7 +292,7 @@ def choose_model_and_batch(
             times[1 / part] = time_steps(trainer, arguments)
         parameters, seconds = trainer.model.num_parameters(), end - time.monotonic()
         for part in divisors:
-            step = float(np.poly1d(np.polyfit([*times], [*times.values()], len(times) - 1))(1 / part))
+            step = float(np.polyval(np.polyfit([*times], [*times.values()], len(times) - 1), 1 / part))
             steps = seconds * TRAINING_FRACTION / step
             loss = predict_loss(parameters, steps, batch // part * unit)
             choices.append((max(0.0, MIN_STEPS - steps), loss, options(model, part)))

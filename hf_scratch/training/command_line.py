@@ -182,22 +182,22 @@ class CommandLine:
             logger.info(f"The size of model and vocabulary: {name}")
             smaller = [*sizes.values()][: [*sizes].index(name)]
             if not (model_args.model_name_or_path or model_args.preset):
-                self.smaller_models = [self._merged_overrides(size) for size in reversed(smaller[-2:])]
+                self.smaller_models = [
+                    self._merged("config_overrides", self.recipe, size) for size in reversed(smaller[-2:])
+                ]
             size = {option: value for option, value in sizes[name].items() if option not in self.replaced}
             size.pop("megabytes", None)
             self.values |= {option: value for option, value in size.items() if option not in self.flags}
             self._merge_pairs(self.recipe, size)
             self.given = self.given | size.keys()
 
-    def _merged_overrides(self, size: dict[str, Any]) -> dict[str, Any]:
-        layers = [parse_pairs(layer.get("config_overrides"), "config_overrides") for layer in (self.recipe, size)]
-        return layers[0] | layers[1]
-
     def _merge_pairs(self, *layers: dict[str, Any]) -> None:
         """Set the options that are pairs: the last of the layers, and the flag after them, counts for each key."""
-        for name in self.values.keys() & {*PAIRS}:
-            layered = [parse_pairs(layer.get(name), name) for layer in (*layers, self.pairs)]
-            self.values[name] = {key: value for pairs in layered for key, value in pairs.items()}
+        self.values |= {name: self._merged(name, *layers) for name in self.values.keys() & {*PAIRS}}
+
+    def _merged(self, name: str, *layers: dict[str, Any]) -> dict[str, Any]:
+        layered = [parse_pairs(layer.get(name), name) for layer in (*layers, self.pairs)]
+        return {key: value for pairs in layered for key, value in pairs.items()}
 
 
 def _names(words: Iterable[str]) -> set[str]:

@@ -140,15 +140,8 @@ def format_held_out(records: dict[str, Record]) -> str:
         validation, test = run["metrics"]["validation"], run["metrics"]["test"]
         loss, minutes = f"{validation['loss']:.3f}", f"{run['minutes']:.0f}"
         rows.append([what, f"{run['updates']:,}", minutes, loss, test["bleu"], test["bleu_moses"], test["chrf"]])
-    head = [
-        "training",
-        "steps",
-        "minutes",
-        "validation loss",
-        "held-out BLEU",
-        "held-out BLEU, Moses",
-        "held-out chrF",
-    ]
+    scores = [f"held-out {score}" for score in ("BLEU", "Moses", "chrF")]
+    head = ["training", "steps", "minutes", "validation loss", *scores]
     return format_table(head, rows)
 
 
