@@ -35,7 +35,7 @@ _TEMPLATE = """---
 {output}
 Replace `{repository}` by the model's repository on the Hub, or by its folder. `trust_remote_code=True` runs the
 Python files of that repository, which are the model's code: read them first. If hf_scratch is installed,
-`import hf_scratch` replaces it.
+`import hf_scratch` and leave `trust_remote_code` out.
 
 {sections}
 
