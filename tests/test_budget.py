@@ -6,6 +6,7 @@ import shlex
 import shutil
 import signal
 import time
+from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
@@ -18,7 +19,7 @@ from hf_scratch import ScratchTransformerConfig, ScratchTransformerForConditiona
 from hf_scratch.errors import UserError
 from hf_scratch.training import budget
 from hf_scratch.training.arguments import TranslationArguments
-from hf_scratch.training.budget import PLAN, Speed, choose_model_and_batch, choose_options, fit_budget
+from hf_scratch.training.budget import PLAN, Replanner, Speed, choose_model_and_batch, choose_options, fit_budget
 from hf_scratch.training.command_line import TrainingCommand
 
 SPEED = Speed(step=1.0, epochs=0.01, row=0.01, rows=1000, scoring=20.0)
@@ -203,3 +204,16 @@ def test_slower_steps_shorten_the_rest_of_a_run_which_resumes_to_the_same_weight
     run_here("train_language_model", *words, "--resume_from_checkpoint=last")
     after = load_file(out / "model.safetensors")
     assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+@pytest.mark.parametrize("step", range(10, 140, 2))
+def test_a_late_run_is_shortened_and_goes_on_to_a_later_step(step, tmp_path):
+    options = choose_options(Speed(step=0.1, epochs=0.01, row=0.0, rows=0, scoring=0.0), 15)
+    steps, now = options["max_steps"], time.monotonic()
+    replanner = Replanner(tmp_path / "plan", dict(options), Speed(0.1, 0.01, 0.0, 0, 0.0), now - 18, now - 3)
+    replanner.last, replanner.seconds, replanner.steps = now - 0.5, 2.5, 9  # 0.3 s a step
+    args = SimpleNamespace(logging_steps=2, save_steps=options["save_steps"], should_save=True, words=[])
+    state = SimpleNamespace(global_step=step, max_steps=steps, save_steps=options["save_steps"])
+    replanner.on_step_end(args, state, None, lr_scheduler=Mock(lr_lambdas=[None]))
+    assert step < state.max_steps < steps
+    assert state.max_steps % state.save_steps == 0

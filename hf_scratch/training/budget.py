@@ -165,12 +165,13 @@ class Replanner(TrainerCallback):
         if self.last is not None:
             self.seconds, self.steps = self.seconds + now - self.last, self.steps + 1
         self.last = now
-        if state.global_step % args.logging_steps or self.steps < MIN_TIMED_STEPS:
+        is_over = state.global_step >= state.max_steps
+        if is_over or state.global_step % args.logging_steps or self.steps < MIN_TIMED_STEPS:
             return
         slower = self.seconds / self.steps / self.speed.step
         self.seconds, self.steps = 0.0, 0
         interval = args.save_steps
-        ahead = (state.max_steps - 1) // interval - (state.global_step - 1) // interval  # evaluations
+        ahead = state.max_steps // interval - state.global_step // interval  # evaluations, one at the end
         evaluation = self.options.get("max_eval_samples", self.speed.rows) * self.speed.row
         seconds = slower * self.speed.step
         left = self.end - now - RESERVED_FRACTION * (self.end - self.begin) - slower * self.speed.scoring
@@ -287,13 +288,13 @@ def choose_model_and_batch(
     choices = []
     for model in models if len(models) * len(divisors) > 1 else []:
         times = {}
-        for part in {divisors[-1], divisors[len(divisors) // 2]}:
+        for part in {divisors[-1], divisors[min(1, len(divisors) - 1)]}:  # 8 and 2: the others are near the line
             trainer, *_ = prepare(arguments.change(options(model, part) | measuring), None)
             times[1 / part] = time_steps(trainer, arguments)
         parameters, seconds = trainer.model.num_parameters(), end - time.monotonic()
         for part in divisors:
             step = float(np.polyval(np.polyfit([*times], [*times.values()], len(times) - 1), 1 / part))
-            steps = seconds * TRAINING_FRACTION / step
+            steps = seconds * TRAINING_FRACTION / max(step, min(times.values()))
             loss = predict_loss(parameters, steps, batch // part * unit)
             choices.append((max(0.0, MIN_STEPS - steps), loss, options(model, part)))
     return on_main_process(lambda: min(choices, key=lambda choice: choice[:2])[2]) if choices else {}

@@ -241,7 +241,7 @@ class ResidualLayer(GradientCheckpointingLayer):
         self.norm_first = norm_first
         self.dropout = Dropout(dropout)
 
-    def residual(self, x: torch.Tensor, norm: nn.LayerNorm, sublayer: nn.Module, *args, **kwargs) -> torch.Tensor:
+    def residual(self, x: torch.Tensor, norm: nn.LayerNorm, sublayer: nn.Module, /, *args, **kwargs) -> torch.Tensor:
         """(batch, length, width) -> the same; `args` and `kwargs` are the sub-layer's, after its first argument."""
         output = sublayer(norm(x) if self.norm_first else x, *args, **kwargs)
         output = output[0] if isinstance(output, tuple) else output  # attention returns its weights too
