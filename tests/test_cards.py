@@ -93,7 +93,7 @@ def test_a_card_names_the_licence_and_the_repository_that_are_given(train):
     flags = ("--license", "mit", "--hub_model_id", "ada/writer")
     card = ModelCard.load(train("train_language_model", "out", *flags, config_overrides=TINY_GPT) / "README.md")
     assert card.data.license == "mit"
-    assert "The weights are under `mit`." in card.text
+    assert "The weights' licence is `mit`." in card.text
     assert 'name = "ada/writer"' in card.text
 
 

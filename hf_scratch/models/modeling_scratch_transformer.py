@@ -182,7 +182,14 @@ class ScratchTransformerEncoder(ScratchTransformerStack):
         position_ids: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutput:
-        """Encode `input_ids` (batch, source length), masked by 0 on padding, to (batch, source length, d_model)."""
+        """Encode source ids to `last_hidden_state` (batch, source length, d_model).
+
+        Args:
+            input_ids: (batch, source length), int64.
+            attention_mask: (batch, source length), 0 on padding; or a 4-d mask, which is used unchanged.
+            inputs_embeds: (batch, source length, d_model), in place of `input_ids`.
+            position_ids: (batch, source length). Default: see `make_position_ids`.
+        """
         hidden_states = self.embed(input_ids, inputs_embeds, attention_mask, position_ids)
         mask = make_mask(self, hidden_states, attention_mask, is_causal=False)
         for layer in self.layers:
@@ -221,11 +228,14 @@ class ScratchTransformerDecoder(ScratchTransformerStack):
         """Decode target ids (batch, target length) to `last_hidden_state` (batch, target length, d_model).
 
         Args:
+            input_ids: (batch, target length), int64.
             attention_mask: (batch, past + target length), 0 on padding; the causal order is added here.
             encoder_hidden_states: (batch, source length, d_model).
             encoder_attention_mask: (batch, source length), 0 on padding.
             position_ids: (batch, target length). Default: see `make_position_ids`.
             cache: an `EncoderDecoderCache` with the earlier tokens and the source.
+            inputs_embeds: (batch, target length, d_model), in place of `input_ids`.
+            use_cache: return the cache. Default: the configuration's.
         """
         if cache is not None and not isinstance(cache, EncoderDecoderCache):
             cache = EncoderDecoderCache(cache, DynamicCache(config=self.config))
@@ -397,7 +407,7 @@ class ScratchTransformerForConditionalGeneration(ScratchTransformerPreTrainedMod
             logits_to_keep: number of last positions to compute logits for (0: all), or their indices.
             skip_logits: with labels, compute the loss block by block and return no logits, in less memory and time.
                 Default: the configuration's in training mode, else False.
-            num_items_in_batch: the loss is the sum over tokens divided by this. Default: the number of labels.
+            num_items_in_batch: the loss is the sum over tokens divided by this. Default: the labels that are not -100.
             label_smoothing, r_drop_alpha, teachers, distillation_alpha: see `ScratchKwargs`.
 
         Returns:

@@ -356,8 +356,8 @@ def make_mask(
 ) -> Any:
     """transformers' mask, in the form that the model's attention function reads; None where it needs none.
 
-    torch's fastest kernels take no mask, so transformers makes none from an `attention_mask` that hides nothing.
-    Checking this forces a device sync: in training on an accelerator, a mask is always made from one.
+    torch's fastest kernels take no mask, so transformers drops an `attention_mask` of ones. That check forces a device
+    sync: in training on an accelerator, a mask is always kept.
 
     Args:
         model: its config names the attention function.
@@ -367,12 +367,15 @@ def make_mask(
         position_ids: (batch or 1, length), the caller's. Packed sequences do not attend to each other.
         cache: that of the call.
         encoder_hidden_states: (batch, key length, width), for cross-attention.
+
+    Returns:
+        For "sdpa" (batch or 1, 1, query length, key length), True where attended; for others as transformers makes it.
     """
-    texts = find_texts(position_ids, attention_mask, cache, hidden_states.shape[0])
-    if texts is not None and model.config._attn_implementation in ("sdpa", "eager"):
-        mask = texts[:, None, :, None] == texts[:, None, None]
+    sequences = find_sequences(position_ids, attention_mask, cache, hidden_states.shape[0])
+    if sequences is not None and model.config._attn_implementation in ("sdpa", "eager"):
+        mask = sequences[:, None, :, None] == sequences[:, None, None]
         return mask.tril() if is_causal else mask
-    packed = None if texts is None else packed_sequence_mask_function(texts)
+    packed = None if sequences is None else packed_sequence_mask_function(sequences)
     may_skip = attention_mask is None or hidden_states.device.type == "cpu" or not model.training
     if is_causal:
         return create_causal_mask(
@@ -395,31 +398,33 @@ def make_mask(
     )
 
 
-def find_texts(position_ids: torch.Tensor | None, attention_mask: Any, cache: Any, rows: int) -> torch.Tensor | None:
-    """The number of the packed text of each token, (rows, length): a text begins where positions are not consecutive.
+def find_sequences(
+    position_ids: torch.Tensor | None, attention_mask: Any, cache: Any, rows: int
+) -> torch.Tensor | None:
+    """The index of the packed sequence of each token, (rows, length). One begins where positions are not consecutive.
 
-    None with a mask or a cache, where packing is not detected, and where each row is one text. The latter is checked
-    on a CPU only: on an accelerator, checking would force a device sync.
+    None with a mask or a cache, where packing is not detected, and where each row is one sequence. The latter is
+    checked on a CPU only: on an accelerator, checking would force a device sync.
     """
     if position_ids is None or attention_mask is not None or cache is not None:
         return None
     position_ids = position_ids.expand(rows, -1)
-    texts = (position_ids.diff(prepend=position_ids[:, :1] - 1) != 1).cumsum(-1)
-    may_look = texts.device.type == "cpu" and not is_tracing(texts)
-    return None if may_look and not texts[:, -1].any() else texts
+    sequences = (position_ids.diff(prepend=position_ids[:, :1] - 1) != 1).cumsum(-1)
+    may_look = sequences.device.type == "cpu" and not is_tracing(sequences)
+    return None if may_look and not sequences[:, -1].any() else sequences
 
 
 def make_flash_kwargs(
     position_ids: torch.Tensor | None, attention_mask: Any, cache: Any, rows: int
 ) -> TransformersKwargs:
-    """Flash attention's arguments for packed texts, with all rows joined end to end. Arguments as in `find_texts`.
+    """Flash attention's arguments for packed sequences, all rows joined end to end. Arguments as in `find_sequences`.
 
-    transformers finds packed texts in one row alone.
+    transformers finds packed sequences in one row alone.
     """
-    texts = find_texts(position_ids, attention_mask, cache, rows)
-    if texts is None:
+    sequences = find_sequences(position_ids, attention_mask, cache, rows)
+    if sequences is None:
         return {}
-    starts = nn.functional.pad(texts.diff(), (1, 0), value=1).flatten().nonzero().flatten()
-    bounds: Any = nn.functional.pad(starts, (0, 1), value=texts.numel()).int()
-    longest = texts.shape[1]
+    starts = nn.functional.pad(sequences.diff(), (1, 0), value=1).flatten().nonzero().flatten()
+    bounds: Any = nn.functional.pad(starts, (0, 1), value=sequences.numel()).int()
+    longest = sequences.shape[1]
     return {"cu_seq_lens_q": bounds, "cu_seq_lens_k": bounds, "max_length_q": longest, "max_length_k": longest}

@@ -31,7 +31,7 @@ class TranslationPipeline(Pipeline):
         src_lang: the source language. A multilingual model (M2M100, NLLB, mBART) needs it; the one pair of another
             model need not be named.
         tgt_lang: the target language, likewise.
-        batch_size: inputs per batch. Default: 1, whatever the pipeline has.
+        batch_size: inputs per batch. Default: the pipeline's, else 1.
         kwargs: passed to `generate()`.
 
     Raises:
@@ -63,8 +63,8 @@ class TranslationPipeline(Pipeline):
 
         Args:
             inputs: what to translate.
-            batches: which batches of `batch_size` inputs to translate. Default: all. `slice(1, None, 2)` is the share
-                of the second of two processes.
+            batches: which batches of the `batch_size` in `kwargs` to translate. Default: all. `slice(1, None, 2)` is
+                the share of the second of two processes.
             kwargs: as for a call of the pipeline.
 
         Yields:

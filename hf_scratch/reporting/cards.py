@@ -151,7 +151,7 @@ def render_card(card: Card, record: Record, config: PreTrainedConfig) -> str:
     table = format_table(["metric", "value", "on"], rows) if rows else "There were no validation or test data."
     licence = "No licence is given for the weights."
     if card.license is not None:
-        licence = f"The weights are under `{card.license}`."
+        licence = f"The weights' licence is `{card.license}`."
     repository = card.repository or f"USER/{card.name}"
     pipeline = f'name = "{repository}"\nmodel = pipeline("{card.task}", name, dtype="float32", trust_remote_code=True)'
     example = f'{pipeline}\nprint(model({card.call})[0]["{_OUTPUTS[card.task]}"])'

@@ -22,7 +22,7 @@ from ..loading import public_name
 
 INTERRUPTED = "interrupted"  # ended before its last update and never evaluated on the test set
 # the names in /proc/cpuinfo of the instructions that decide the speed of matrix products
-CPU_FEATURES = {"avx512f": "AVX-512", "amx_tile": "AMX"}
+CPU_FEATURES = {"avx2": "AVX2", "avx512f": "AVX-512", "amx_tile": "AMX"}
 
 
 class Record(TypedDict):

@@ -142,7 +142,7 @@ class _StepClock(TrainerCallback):
 
 
 class Replanner(TrainerCallback):
-    """Plans the rest of a training again where it would end late, because its steps are slower than measured.
+    """Plans the rest of a training again where it would end late: steps or evaluations are slower than measured.
 
     The rest has fewer steps, and its schedule is that of a training which was begun with as many in all. The plan and
     the run's command are written anew: the run is then as one that was resumed with these options.
@@ -157,8 +157,10 @@ class Replanner(TrainerCallback):
 
     def __init__(self, file: Path, options: dict[str, Any], speed: Speed, begin: float, end: float):
         self.file, self.options, self.speed, self.begin, self.end = file, options, speed, begin, end
+        # the seconds of an evaluation: as measured before, later those of the last one
+        self.evaluation = options.get("max_eval_samples", speed.rows) * speed.row
         self.last: float | None = None  # when the last step ended, unless something else came after it
-        self.seconds, self.steps = 0.0, 0  # that were timed since the last comparison
+        self.seconds, self.steps = 0.0, 0  # that were timed since the last plan
 
     def on_step_end(self, args, state, control, lr_scheduler: Any = None, **kwargs):
         now = time.monotonic()
@@ -169,25 +171,24 @@ class Replanner(TrainerCallback):
         if is_over or state.global_step % args.logging_steps or self.steps < MIN_TIMED_STEPS:
             return
         slower = self.seconds / self.steps / self.speed.step
-        self.seconds, self.steps = 0.0, 0
         interval = args.save_steps
         ahead = state.max_steps // interval - state.global_step // interval  # evaluations, one at the end
-        evaluation = self.options.get("max_eval_samples", self.speed.rows) * self.speed.row
         seconds = slower * self.speed.step
         left = self.end - now - RESERVED_FRACTION * (self.end - self.begin) - slower * self.speed.scoring
-        needed = (state.max_steps - state.global_step) * seconds + ahead * slower * evaluation
+        needed = (state.max_steps - state.global_step) * seconds + ahead * self.evaluation
         is_late = needed > left + LATE_FRACTION * (self.end - self.begin)
-        possible = int((left - ahead * slower * evaluation) / ahead / seconds) if is_late else interval
+        possible = int((left - ahead * self.evaluation) / ahead / seconds) if is_late else interval
         possible = max(1, -highest_of_processes(-possible))
         if possible >= interval:
             return
+        self.seconds, self.steps = 0.0, 0
         steps = (state.global_step // possible + ahead) * possible
         warmup = min(self.options["warmup_steps"], max(state.global_step, math.ceil(WARMUP_FRACTION * steps)))
         changed = {"max_steps": steps, "warmup_steps": warmup, "save_steps": possible}
         if "eval_steps" in self.options:
             changed["eval_steps"] = possible
         if args.should_save:
-            print(f"Steps take {seconds:.3g} s, {slower:.2f} times as long as measured: {steps:,} steps.", flush=True)
+            print(f"It would end late: steps take {seconds:.3g} s. There will be {steps:,} of them.", flush=True)
             self.file.write_text(json.dumps(self.options | changed), encoding="utf-8")
         self.options |= changed
         args.words = [*args.words[: -len(self.options)], *recipe_to_flags(self.options)]
@@ -199,7 +200,8 @@ class Replanner(TrainerCallback):
         lr_scheduler.lr_lambdas = lambdas * len(lr_scheduler.lr_lambdas)
 
     def on_evaluate(self, args, state, control, **kwargs):
-        self.last = None
+        if self.last is not None:
+            self.evaluation, self.last = time.monotonic() - self.last, None
 
     def on_save(self, args, state, control, **kwargs):
         self.last = None

@@ -120,7 +120,7 @@ class ScratchGPTModel(ScratchGPTPreTrainedModel):
             attention_mask: (batch, past + length), 0 on padding; or a 4-d mask, which is used unchanged.
             position_ids: (batch, length). Default: 0, 1, ... continued from the cache, not counting what a 2-d mask
                 hides. Without `attention_mask` and `cache`, a position that does not follow the one before begins
-                a packed text. Packed texts do not attend to each other.
+                a packed sequence. Packed sequences do not attend to each other.
             cache: a `Cache` with the earlier tokens.
             inputs_embeds: (batch, length, hidden_size), in place of `input_ids`.
             use_cache: return the cache. Default: the configuration's.
@@ -197,7 +197,7 @@ class ScratchGPTForCausalLM(ScratchGPTPreTrainedModel, ScratchGenerationMixin):
             logits_to_keep: number of last positions to compute logits for (0: all), or their indices.
             skip_logits: with labels, compute the loss block by block and return no logits, in less memory and time.
                 Default: the configuration's in training mode, else False.
-            num_items_in_batch: the loss is the sum over tokens divided by this. Default: the number of labels.
+            num_items_in_batch: the loss is the sum over tokens divided by this. Default: the labels that are not -100.
             label_smoothing, r_drop_alpha, teachers, distillation_alpha: see `ScratchKwargs`.
 
         Returns:

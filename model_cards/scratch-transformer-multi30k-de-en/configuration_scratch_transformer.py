@@ -15,7 +15,7 @@ class ScratchTransformerConfig(PreTrainedConfig):
     """The configuration of a ScratchTransformer, the encoder-decoder of Vaswani et al. 2017.
 
     The defaults are the paper's base model (table 3): post-norm, ReLU, sinusoidal positions, one embedding shared by
-    source, target and head (section 3.4). Field names are BART's and Marian's.
+    source, target and head (section 3.4). Field names are BART's where BART has the field.
 
     Args:
         vocab_size: rows of the source embedding, and of the target's when it is shared.

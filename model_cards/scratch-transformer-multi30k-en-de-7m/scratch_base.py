@@ -81,7 +81,7 @@ class ScratchPreTrainedModel(PreTrainedModel):
     def take_loss_kwargs(self, skip_logits: bool | None, kwargs: ScratchKwargs) -> tuple[bool, dict]:
         """Remove the arguments of `linear_cross_entropy` from `kwargs`, and decide whether to skip the logits.
 
-        A loss function of the user's own (`model.loss_function = ...`) and an `ignore_index` need the logits.
+        A loss function of the user's own (`model.loss_function = ...`) or an `ignore_index` needs the logits.
 
         Args:
             skip_logits: the caller's choice. None: the configuration's in training mode, else False.
@@ -91,7 +91,7 @@ class ScratchPreTrainedModel(PreTrainedModel):
             Whether to skip the logits, and the removed arguments.
 
         Raises:
-            ValueError: such a loss with an argument that only `linear_cross_entropy` takes.
+            ValueError: one of the two is combined with label smoothing, R-Drop or teachers.
         """
         if skip_logits is None:
             skip_logits = self.training and self.config.skip_logits
@@ -116,9 +116,14 @@ class ScratchPreTrainedModel(PreTrainedModel):
         Args:
             hidden_states: (batch, length, width), the head's input.
             logits: (batch, length, vocabulary); None computes the loss without them.
-            labels: (batch, length), as `loss_function` takes them.
-            targets: (batch, length), the token that each position predicts; -100 is ignored.
+            labels: (batch, length), those of the caller, for a `loss_function` of the user's own.
+            targets: (batch, length), the token that each position predicts; -100 is ignored. A GPT's are shifted.
             loss_kwargs: what `take_loss_kwargs` removed.
+            kwargs: passed to `loss_function`. The loss is divided by `num_items_in_batch`, by default the number of
+                targets that are not ignored.
+
+        Returns:
+            A scalar.
         """
         if logits is None or any(loss_kwargs.values()):
             num_items = kwargs.get("num_items_in_batch")
@@ -132,24 +137,31 @@ class ScratchPreTrainedModel(PreTrainedModel):
 
 
 class ScratchGenerationMixin(ScratchPreTrainedModel, GenerationMixin):
-    """`generate()` with a window that slides, and a place for a faster loop.
+    """`generate()` with a window that slides, and a place for a faster loop."""
 
-    **On a CPU**, if the package is imported and the model has no changed modules or hooks, `hf_scratch.cpu` replaces
-    transformers' decoding loop. Tokens, scores, logits and the cache are the same, but for rounding.
-    `cache_implementation="dynamic"` always chooses transformers' loop.
-
-    **The window.** By default, a request that could pass `max_position_embeddings` is refused before the first token.
-    With `slide_window=True`, as an argument or in a `GenerationConfig`, generation continues: each token is predicted
-    from the last `max_position_embeddings` tokens, at positions that count from 0 (as gpt-playground's `generate`
-    does). Every token's position changes at each step, so no cache applies, and each step is a full forward pass.
-    It needs `input_ids`, and no assisted generation, whose drafts need a cache of all tokens.
-
-    Raises:
-        ValueError: generation could pass the last position; or the model is a GPT with a prompt tuned by PEFT 0.21.
-    """
-
-    @functools.wraps(GenerationMixin.generate)
+    @functools.wraps(GenerationMixin.generate, assigned=())  # its signature
     def generate(self, *args, **kwargs):
+        """As `GenerationMixin.generate`, with a window that slides and a faster loop on CPUs.
+
+        If the package is imported and the model on a CPU has no changed modules or hooks, `hf_scratch.cpu` replaces
+        transformers' decoding loop. Scores and logits agree with it up to rounding.
+        `cache_implementation="dynamic"` always chooses transformers' loop.
+
+        Args:
+            slide_window: also an entry of a `GenerationConfig`. If True, generation continues beyond
+                `max_position_embeddings`: each token is predicted from as many last tokens, at positions that count
+                from 0 (as gpt-playground's `generate` does). Every token's position changes at each step, so no cache
+                applies, and each step is a full forward pass. It needs `input_ids`, and no assisted generation, whose
+                drafts need a cache of all tokens. Default: False.
+            args, kwargs: those of `GenerationMixin.generate`.
+
+        Returns:
+            As `GenerationMixin.generate`.
+
+        Raises:
+            ValueError: generation could pass the last position; or the model is a GPT with a prompt tuned by PEFT
+                0.21.
+        """
         given = inspect.signature(super().generate).bind(*args, **kwargs).arguments
         kwargs = given.pop("kwargs", {}) | given
         # as in transformers, arguments come before entries of a config, in which None means the default

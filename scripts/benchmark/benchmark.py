@@ -53,17 +53,20 @@ TOPICS: dict[str, dict[str, tuple[str, Callable[[BenchmarkArguments], Case]]]] =
         "train_transformer_bf16": ("step, encoder-decoder, bf16", partial(compare_training, "transformer", BF16)),
         "train_gpt_bf16": ("step, GPT, bf16", partial(compare_training, "gpt", BF16)),
         "train_transformer_stock": (
-            "step, encoder-decoder, called as by stock Trainer",
+            "step, encoder-decoder, with logits, as under stock Trainer",
             partial(compare_training, "transformer", STOCK_CALL),
         ),
-        "train_gpt_stock": ("step, GPT, called as by stock Trainer", partial(compare_training, "gpt", STOCK_CALL)),
+        "train_gpt_stock": (
+            "step, GPT, with logits, as under stock Trainer",
+            partial(compare_training, "gpt", STOCK_CALL),
+        ),
         "train_end_to_end": ("Trainer, multi30k_tiny, target tokens; both group by length", compare_trainers),
         "train_batching": ("the same, ours by tokens against ours grouped by length", compare_batching),
         "memory_transformer": (
-            "peak memory of 3 steps, encoder-decoder, fp32",
+            "memory that 3 steps add, encoder-decoder, fp32",
             partial(compare_memory, "transformer"),
         ),
-        "memory_gpt": ("peak memory of 3 steps, GPT, fp32", partial(compare_memory, "gpt")),
+        "memory_gpt": ("memory that 3 steps add, GPT, fp32", partial(compare_memory, "gpt")),
     },
     "Generation on a CPU": {
         "generate_gpt": ("200 tokens, greedy, batch 1", compare_generation),
@@ -92,7 +95,10 @@ TOPICS: dict[str, dict[str, tuple[str, Callable[[BenchmarkArguments], Case]]]] =
     },
     "Start and memory": {
         "import_time": ("`import hf_scratch` itself", import_time),
-        "evaluation_memory": ("scoring 32 texts of 512 tokens, over one tensor of all logits", measure_scoring),
+        "evaluation_memory": (
+            "memory of scoring 32 texts of 512 tokens, share of all logits",
+            measure_scoring,
+        ),
     },
 }
 NAMES = [name for rows in TOPICS.values() for name in rows]

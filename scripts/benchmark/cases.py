@@ -39,7 +39,7 @@ from hf_scratch.tokenization import train_tokenizer
 from hf_scratch.training.trainers import TranslationTrainer
 
 RECIPE = read_recipe(Path(__file__).parents[1] / "recipes" / "multi30k_tiny.yaml")
-BF16, STOCK_CALL, LOOP = "hf_scratch bf16", "hf_scratch, stock call", "transformers' loop"
+BF16, STOCK_CALL, LOOP = "hf_scratch bf16", "hf_scratch, with logits", "transformers' loop"
 BY_TOKENS, BY_LENGTH, FILE_ORDER = "hf_scratch, by tokens", "hf_scratch, by length", "in file order"
 VOCABULARY, NEW_TOKENS = 8000, 200
 GPT = Size(VOCABULARY, width=256, layers=6, heads=4, inner=1024, positions=256)
@@ -106,8 +106,8 @@ def compare_training(family: str, kind: str, args: BenchmarkArguments) -> Case:
 
     Args:
         family: a key of `SIZES`.
-        kind: OURS, the step in fp32 against the peer's; STOCK_CALL, the same, called as stock Trainer does; or BF16
-            against our own in fp32.
+        kind: OURS, the step in fp32 against the peer's; STOCK_CALL, the same with logits, as stock Trainer calls it;
+            or BF16 against our own in fp32.
         args: the command's.
     """
     batch, builders = make_batch(family), list_builders(family, SIZES[family])

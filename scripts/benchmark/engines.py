@@ -4,10 +4,12 @@
 
 python scripts/benchmark/engines.py --data folder/of/multi30k [--only ctranslate2,gguf] [--write true]
 
-Each engine runs what a command of ours converted. Translations are of the first sentences of Multi30k's test set,
-texts continue the prompts of the published GPT's stories.json.
+Each engine runs what a command of ours converted, in the same batches. The engines of a work take turns; texts become
+tokens before the clock starts. Translations are of the first sentences of Multi30k's test set, texts continue the
+prompts of the published GPT's stories.json.
 """
 
+import importlib
 import importlib.util
 import itertools
 import json
@@ -76,6 +78,10 @@ class Task:
         self.tokenizer = AutoTokenizer.from_pretrained(folder)
         self.folder, self.texts, self.new_tokens = folder, texts, new_tokens
         self.num_beams, self.batch = num_beams, batch
+        self.batches = [
+            self.tokenizer(texts[begin : begin + batch], padding=True, return_tensors="pt")
+            for begin in range(0, len(texts), batch)
+        ]
         self.ids = [self.tokenizer(text).input_ids for text in texts]
         self.is_translation = folder == TRANSLATOR
         self.what = f"{'translation' if self.is_translation else 'text'}, "
@@ -87,8 +93,7 @@ class Task:
 
         def generate() -> Tokens:
             rows = []
-            for begin in range(0, len(self.texts), self.batch):
-                inputs = self.tokenizer(self.texts[begin : begin + self.batch], padding=True, return_tensors="pt")
+            for inputs in self.batches:
                 first = 1 if self.is_translation else inputs["input_ids"].shape[1]
                 output = model.generate(
                     **inputs, num_beams=self.num_beams, do_sample=False, max_new_tokens=self.new_tokens
@@ -135,18 +140,19 @@ def in_ctranslate2(task: Task, quantization: str, folder: Path, threads: int) ->
     engine = ctranslate2.Translator if task.is_translation else ctranslate2.Generator
     model = engine(str(folder), intra_threads=threads, compute_type=quantization)
     rows = [task.tokenizer.convert_ids_to_tokens(ids) for ids in task.ids]
+    batches = [rows[begin : begin + task.batch] for begin in range(0, len(rows), task.batch)]  # it would sort all rows
+    if task.is_translation:
+        options = {"beam_size": task.num_beams, "length_penalty": 1, "max_decoding_length": task.new_tokens}
+        run = model.translate_batch
+    else:
+        options = {"max_length": task.new_tokens, "sampling_topk": 1, "include_prompt_in_result": False}
+        options["end_token"] = task.tokenizer.eos_token
+        run = model.generate_batch
 
     def generate() -> Tokens:
+        results = [result for batch in batches for result in run(batch, **options)]
         if task.is_translation:
-            results = model.translate_batch(
-                rows, beam_size=task.num_beams, length_penalty=1, max_decoding_length=task.new_tokens,
-                max_batch_size=task.batch,
-            )  # fmt: skip
             return [task.tokenizer.convert_tokens_to_ids(result.hypotheses[0]) for result in results]
-        results = model.generate_batch(
-            rows, max_length=task.new_tokens, sampling_topk=1, include_prompt_in_result=False,
-            end_token=task.tokenizer.eos_token, max_batch_size=task.batch,
-        )  # fmt: skip
         return [result.sequences_ids[0] for result in results]
 
     return made, generate
@@ -162,17 +168,14 @@ def in_llama_cpp(task: Task, quantization: str, folder: Path, threads: int) -> t
         n_threads_batch=threads, type_k=llama_cpp.GGML_TYPE_F32, type_v=llama_cpp.GGML_TYPE_F32, verbose=False,
     )  # fmt: skip
 
+    prompts = [model.tokenize(text.encode()) for text in task.texts]
+
     def generate() -> Tokens:
         rows = []
-        for text in task.texts:
-            row = []
-            for token in model.generate(model.tokenize(text.encode()), temp=0.0, top_k=1, repeat_penalty=1.0):
-                if token == model.token_eos():
-                    break
-                row.append(token)
-                if len(row) == task.new_tokens:
-                    break
-            rows.append(row)
+        for prompt in prompts:
+            tokens = model.generate(prompt, temp=0.0, top_k=1, repeat_penalty=1.0)
+            row = itertools.takewhile(lambda token: token != model.token_eos(), tokens)
+            rows.append([*itertools.islice(row, task.new_tokens)])
         return rows
 
     return made, generate
@@ -203,20 +206,18 @@ def count_equal(row: list[int], wanted: list[int]) -> int:
     return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(row, wanted, strict=False)))
 
 
-def measure(task: Task, generate: Generate, rounds: int) -> dict[str, Any]:
-    """Generate `rounds` times after a first, and compare the tokens with ours."""
-    seconds, outputs = take_turns({"": generate}, 1 + rounds)
-    found, taken = outputs[""][0], seconds[""][1:]
+def count(task: Task, seconds: list[float], found: Tokens) -> dict[str, Any]:
+    """A row's figures: the speed over the rounds, and how many tokens are ours."""
     pairs = list(zip(found, task.expected, strict=True))
-    count = len(found) if task.is_translation else sum(len(row) for row in found)
-    speeds = {"per_second": median(taken), "slowest": max(taken), "fastest": min(taken)}
+    done = len(found) if task.is_translation else sum(len(row) for row in found)
+    speeds = {"per_second": median(seconds), "slowest": max(seconds), "fastest": min(seconds)}
     return {
         "equal_tokens": sum(count_equal(*pair) for pair in pairs),
         "tokens": sum(len(row) for row in task.expected),
         "equal": sum(row == wanted for row, wanted in pairs),
         "of": len(task.expected),
         "unit": "sentences" if task.is_translation else "tokens",
-        **{name: round(count / each, 1) for name, each in speeds.items()},
+        **{name: round(done / each, 1) for name, each in speeds.items()},
     }
 
 
@@ -226,21 +227,28 @@ def weigh(folder: Path) -> float:
     return round(sum(path.stat().st_size for path in folder.rglob("*") if path.suffix in kinds) / 1e6, 1)
 
 
-def measure_engine(engine: str, task: Task, args: EngineArguments, data: str) -> list[Figures]:
-    """The rows of an engine: one per quantization."""
-    package, load, quantizations = ENGINES[engine]
-    rows = []
-    for quantization in quantizations:
-        row = {"name": f"{engine}, {quantization}: {task.what}", "engine": engine, "what": task.what, "command": "",
-               "quantization": quantization, "missing": None, **describe_conditions(args.threads, data)}  # fmt: skip
-        if importlib.util.find_spec(package) is None:
-            row["missing"] = f"{package} is not installed"
-        else:
-            with tempfile.TemporaryDirectory() as parent:
-                folder = Path(parent) / "model"
-                row["command"], generate = load(task, quantization, folder, args.threads)
-                row |= {"megabytes": weigh(folder), **measure(task, generate, args.rounds)}
-        rows.append(row)
+def measure(task: Task, engines: list[str], args: EngineArguments, data: str) -> list[Figures]:
+    """The rows of a work: one per engine and quantization, which take turns after a first call."""
+    rows, runs = [], {}
+    with tempfile.TemporaryDirectory() as parent:
+        for engine in engines:
+            package, load, quantizations = ENGINES[engine]
+            is_missing = importlib.util.find_spec(package) is None
+            for quantization in quantizations:
+                name = f"{engine}, {quantization}: {task.what}"
+                row = {"name": name, "engine": engine, "what": task.what, "quantization": quantization, "command": "",
+                       "version": "" if is_missing else importlib.import_module(package).__version__,
+                       "missing": f"{package} is not installed" if is_missing else None,
+                       **describe_conditions(args.threads, data)}  # fmt: skip
+                rows.append(row)
+                if not is_missing:
+                    folder = Path(parent, f"{engine}-{quantization}")
+                    row["command"], runs[name] = load(task, quantization, folder, args.threads)
+                    row["megabytes"] = weigh(folder)
+        seconds, outputs = take_turns(runs, 1 + args.rounds)
+    for row in rows:
+        if row["name"] in runs:
+            row |= count(task, seconds[row["name"]][1:], outputs[row["name"]][0])
         print(json.dumps(row), file=sys.stderr)
     return rows
 
@@ -260,9 +268,7 @@ def main():
         (Task(STORYTELLER, prompts, args.new_tokens, 1, 1), tuple(ENGINES)),
     ]
     for task, engines in tasks:
-        for engine in engines:
-            if engine in chosen:
-                rows += measure_engine(engine, task, args, data)
+        rows += measure(task, [engine for engine in engines if engine in chosen], args, data)
     save_rows(Path(args.output_dir, "engines.json"), rows)
     if args.write:
         keep_rows("engines", rows)

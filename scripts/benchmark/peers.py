@@ -75,13 +75,11 @@ def make_step(
 ) -> Callable[[], torch.Tensor]:
     """Make a training step: forward, backward and AdamW on a batch. It returns the loss.
 
-    With `is_stock`, the model is called as stock Trainer calls it, and its configuration asks to skip the logits.
+    With `is_stock`, our models are called without an option of theirs, as stock Trainer calls them.
     """
     model.train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     options = {"skip_logits": True} if type(model).__name__.startswith("Scratch") and not is_stock else {}
-    if is_stock:
-        model.config.skip_logits = True
     run: Callable[..., Any] = model if compile_by is None else compile_by(model)
 
     def step() -> torch.Tensor:

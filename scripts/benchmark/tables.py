@@ -17,8 +17,8 @@ UNITS = {
 }
 ENGINES = {"ctranslate2": "CTranslate2", "gguf": "llama.cpp", "onnx": "onnxruntime"}
 TRAINING = (  # the rows of /README.md
-    "train_transformer", "train_gpt", "train_gpt_narrow", "train_transformer_stock", "train_gpt_stock",
-    "train_end_to_end", "memory_transformer", "memory_gpt",
+    "train_transformer", "train_gpt", "train_gpt_long", "train_gpt_narrow", "train_transformer_stock",
+    "train_gpt_stock", "train_end_to_end", "memory_transformer", "memory_gpt",
 )  # fmt: skip
 
 
@@ -41,10 +41,8 @@ def describe_conditions(rows: list[Figures]) -> str:
         groups.setdefault(f"{row['date']}, {versions}, threads: {row['threads']}{data}", []).append(row)
     sentences = []
     for text, group in groups.items():
-        loads = sorted(row["load"] for row in group if "load" in row)
-        load = f", load before a row: {loads[0]} to {loads[-1]}" if loads else ""
         names = ", ".join(f"`{row['name']}`" for row in group)
-        sentences.append(f"{text}{load}{f' ({names})' if len(groups) > 1 else ''}.")
+        sentences.append(f"{text}{f' ({names})' if len(groups) > 1 else ''}.")
     return " ".join(sentences)
 
 
@@ -62,8 +60,7 @@ def format_benchmark(rows: list[Figures]) -> str:
                 [format_measure(each) for each in (min(values), max(values))],
             )
             if peers:
-                found = compare(row["measures"][peers[0]], values)
-                ratio, spread = f"**{found['ratio']:.2f}**", [f"{found[name]:.2f}" for name in ("lowest", "highest")]
+                ratio, *spread = format_ratio(row["measures"][peers[0]], values)
             cells = [ratio, " to ".join(spread), len(values), figures[0], *(figures[1:] or [""]), row["note"]]
             lines.append([f"`{row['name']}`: {row['what']}", *cells])
         header = ["work", "ratio", "range over rounds", "rounds", "ours", "peer", ""]
@@ -71,20 +68,26 @@ def format_benchmark(rows: list[Figures]) -> str:
     return "\n\n".join(parts)
 
 
+def format_ratio(peer: list[float], ours: list[float]) -> list[str]:
+    """The ratio, and its lowest and highest over the rounds. It is bold if all rounds are on the same side of 1."""
+    ratio, lowest, highest = (f"{value:.2f}" for value in compare(peer, ours).values())
+    return [f"**{ratio}**" if (float(lowest) > 1) == (float(highest) > 1) else ratio, lowest, highest]
+
+
 def format_engines(rows: list[Figures]) -> str:
     """The table of engines.py."""
     lines = []
     for row in rows:
-        name, made = f"{row['engine']}, {row['quantization']}", f"`{row['command']}`" if row["command"] else ""
         if row["missing"]:
-            lines.append([name, row["what"], made, f"not run: {row['missing']}", "", "", "", ""])
             continue
+        name = f"{ENGINES.get(row['engine'], row['engine'])} {row['version']}, {row['quantization']}"
+        made = f"`{row['command']}`" if row["command"] else ""
         equal, share = f"{row['equal']} of {row['of']}", f"{100 * row['equal_tokens'] / row['tokens']:.1f} %"
         speed = f"{row['per_second']:,.0f} {row['unit']}"
         spread = f"{row['slowest']:,.0f} to {row['fastest']:,.0f}" if "slowest" in row else ""
         lines.append([name, row["what"], made, equal, share, speed, spread, f"{row['megabytes']:.1f}"])
     header = ["engine", "work", "command", "equal to the last token", "tokens before a difference", "per second"]
-    table = format_table([*header, "range over rounds", "MB"], lines)
+    table = format_table([*header, "range over rounds", "MB on disk"], lines)
     return f"{table}\n\n{describe_conditions(rows)}"
 
 
@@ -95,9 +98,9 @@ def format_speed(engines: list[Figures], machines: list[Figures]) -> str:
         rows = [row for row in machine["rows"] if row["quantization"] == "float32" and not row["missing"]]
         works = dict.fromkeys((row["what"], row["unit"]) for row in rows)
         lines = []
-        for engine in dict.fromkeys(row["engine"] for row in rows):
+        for engine, version in dict.fromkeys((row["engine"], row["version"]) for row in rows):
             speeds = {row["what"]: f"{row['per_second']:,.0f}" for row in rows if row["engine"] == engine}
-            lines.append([ENGINES.get(engine, engine), *(speeds.get(what, "") for what, _ in works)])
+            lines.append([f"{ENGINES.get(engine, engine)} {version}", *(speeds.get(what, "") for what, _ in works)])
         table = format_table(["float32", *(f"{what}: {unit} a second" for what, unit in works)], lines)
         parts.append(f"{table}\n\n{machine['machine']}; {describe_conditions(rows)}")
     for machine in machines:
@@ -105,12 +108,8 @@ def format_speed(engines: list[Figures], machines: list[Figures]) -> str:
         lines = []
         for row in rows:
             ours, peer = row["measures"]
-            found = {
-                name: f"{value:.2f}"
-                for name, value in compare(*(row["measures"][who] for who in (peer, ours))).items()
-            }
-            spread = f"{found['lowest']} to {found['highest']}"
-            lines.append([f"`{row['name']}`: {row['what']}", peer, f"**{found['ratio']}**", spread])
-        table = format_table(["work", "peer", "peer / hf_scratch", "range over rounds"], lines)
+            ratio, *spread = format_ratio(row["measures"][peer], row["measures"][ours])
+            lines.append([f"`{row['name']}`: {row['what']}", peer, ratio, " to ".join(spread)])
+        table = format_table(["work", "peer", "ratio", "range over rounds"], lines)
         parts.append(f"{table}\n\n{machine['machine']}; {describe_conditions(rows)}")
     return "\n\n".join(parts)

@@ -95,7 +95,8 @@ def make_card(name: str) -> str:
         task, languages, pairs = "translation", [config.source_lang, config.target_lang], figures["examples"]
         call, output = quote(pairs[0][0]), pairs[0][1]
         notes = describe_search(figures["metrics"]["test"], generation.num_beams, generation.length_penalty)
-        notes += f"\n\nEach row is the mean of its models, before any rounding to bfloat16:\n\n{format_rounds(name)}"
+        notes += "\n\nEach row is the mean of its models, in float32. Minutes count earlier stages, but no teachers:"
+        notes += f"\n\n{format_rounds(name)}"
         intro = "The last sentence is about nothing that is in Multi30k."
         header = [LANGUAGES[code] for code in languages]
     card = Card(
@@ -105,7 +106,7 @@ def make_card(name: str) -> str:
         sections=f"## {sections}",
         call=call,
         output=output,
-        notes=f"{notes}\n\n[RUNS.md](RUNS.md) has all runs, and says what the folders in the commands below are.",
+        notes=f"{notes}\n\n[RUNS.md](RUNS.md) has all runs. The commands below name folders as they were then.",
         examples=format_examples(header, pairs, intro),
         data=HUB_IDS[DATA[name]],
         languages=languages,
@@ -151,7 +152,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--multi30k", default="bentrevett/multi30k", help="a Hub id or a folder")
     parser.add_argument("--tinystories", default="roneneldan/TinyStories", help="a Hub id or a folder")
-    parser.add_argument("--only", choices=[*DATA, "tables"], help="one folder's weights, or the cards and tables")
+    parser.add_argument("--only", choices=[*DATA, "tables"], help="one folder's weights, or cards, code and tables")
     parser.add_argument("--write", action="store_true", help="write figures, cards and tables instead of comparing")
     args = parser.parse_args()
     results = [
@@ -169,6 +170,10 @@ def main() -> int:
         if args.only in (None, "tables", name)
     ]
     if args.only in (None, "tables"):
+        results += [
+            update_file(path, (ROOT / "hf_scratch" / "models" / path.name).read_text(encoding="utf-8"), args.write)
+            for path in sorted(MODEL_CARDS.glob("*/*.py"))
+        ]
         results += [
             update_file(path, replace_blocks(path, blocks), args.write) for path, blocks in list_tables().items()
         ]
