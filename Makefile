@@ -38,10 +38,10 @@ space:  ## gather the explorer and the published models in a folder for any stat
 		cp -L $$model/*config.json $$model/*tokenizer.json $$model/*.safetensors $(SPACE)/models/$${model##*/} || exit 1; \
 	done
 
-test: lint  ## lint, then the test suite: 7 minutes on 2 cores
+test: lint  ## lint, then the test suite: 13 minutes on 2 cores
 	$(BIN)/python -m pytest -m 'not slow' --numprocesses auto
 
-test-slow: setup  ## the demo, the READMEs' code, the figures of the cards, the GPU tests on the CPU: 8 minutes
+test-slow: setup  ## the demo, the READMEs' code, the figures of the cards, the GPU tests on the CPU: 12 minutes
 	$(BIN)/python -m pytest -m slow --numprocesses auto --ignore tests/test_faults.py --ignore-glob 'tests/test_scale*.py' \
 		--ignore tests/test_streaming.py --ignore tests/test_engines.py --ignore tests/test_browser.py
 
