@@ -170,11 +170,10 @@ class Replanner(TrainerCallback):
         is_over = state.global_step >= state.max_steps
         if is_over or state.global_step % args.logging_steps or self.steps < MIN_TIMED_STEPS:
             return
-        slower = self.seconds / self.steps / self.speed.step
-        interval = args.save_steps
+        seconds, interval = self.seconds / self.steps, args.save_steps
         ahead = state.max_steps // interval - state.global_step // interval  # evaluations, one at the end
-        seconds = slower * self.speed.step
-        left = self.end - now - RESERVED_FRACTION * (self.end - self.begin) - slower * self.speed.scoring
+        scoring = self.speed.scoring * seconds / self.speed.step
+        left = self.end - now - RESERVED_FRACTION * (self.end - self.begin) - scoring
         needed = (state.max_steps - state.global_step) * seconds + ahead * self.evaluation
         is_late = needed > left + LATE_FRACTION * (self.end - self.begin)
         possible = int((left - ahead * self.evaluation) / ahead / seconds) if is_late else interval
