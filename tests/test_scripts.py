@@ -1,10 +1,9 @@
-"""The scripts as users run them: each in a process of its own once, and then in this one."""
+"""The scripts as users run them, from data to a model that is evaluated."""
 
 import json
 import re
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,6 +22,16 @@ TINY_TRANSFORMER = "d_model=16,encoder_layers=1,decoder_layers=1,encoder_attenti
 TINY_GPT = "hidden_size=16,num_hidden_layers=1,num_attention_heads=2"
 
 
+TRANSLATE = {"source_lang": "en", "target_lang": "de", "num_beams": 2}
+# `--multi_gpu` makes accelerate start several processes; the option `use_cpu` keeps them off the GPUs
+LAUNCHER = ("-m", "accelerate.commands.launch", "--multi_gpu", "--num_machines", "1", "--mixed_precision", "no",
+            "--dynamo_backend", "no", "--main_process_port", "0", "--num_processes")  # fmt: skip
+
+
+def flags(options: dict) -> list[str]:
+    return [str(word) for name, value in options.items() for word in (f"--{name}", value)]
+
+
 def run(script, *args, check=True, launcher=()):
     command = [sys.executable, *launcher, str(ROOT / "scripts" / script), *map(str, args)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=200)
@@ -36,157 +45,121 @@ def write(path, rows):
     return path
 
 
+def read_json(path):
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
 @pytest.fixture
-def pairs(tmp_path):
-    folder = tmp_path / "pairs"
-    folder.mkdir()
+def translation(tmp_path):
+    """The options of a training that takes a second."""
+    (tmp_path / "pairs").mkdir()
     for split in ("train", "val", "test"):
-        write(folder / f"{split}.jsonl", PAIRS)
-    return folder
-
-
-@pytest.fixture
-def translation(pairs, tmp_path):
-    """A command line that trains for a second."""
-    recipe = ROOT / "scripts" / "recipes" / "multi30k_tiny.yaml"
-    options = {
-        "dataset_name": pairs, "output_dir": tmp_path / "run", "vocab_size": 300, "config_overrides": TINY_TRANSFORMER,
-        "pad_vocab_to_multiple_of": 64, "max_source_length": 20, "max_target_length": 20, "max_tokens_per_batch": 60,
-        "warmup_steps": 2, "max_steps": 4, "save_steps": 2, "eval_steps": 2, "logging_steps": 1,
-        "average_checkpoints": 2, "num_beams": 2, "use_cpu": "true",
+        write(tmp_path / "pairs" / f"{split}.jsonl", PAIRS)
+    options = TRANSLATE | {
+        "dataset_name": tmp_path / "pairs", "output_dir": tmp_path / "run", "config_overrides": TINY_TRANSFORMER,
+        "vocab_size": 300, "pad_vocab_to_multiple_of": 64, "max_source_length": 20, "max_target_length": 20,
+        "max_tokens_per_batch": 60, "warmup_steps": 2, "max_steps": 4, "save_steps": 2, "eval_steps": 2,
+        "logging_steps": 1, "average_checkpoints": 2, "use_cpu": "true",
     }  # fmt: skip
-    return [
-        "train_translation.py",
-        recipe,
-        *(str(word) for name, value in options.items() for word in (f"--{name}", value)),
-    ]
+    return ["multi30k_tiny", *flags(options)]
 
 
-def test_train_resume_and_evaluate_a_translator(translation, pairs, run_here, tmp_path):
-    run(*translation)
-    train_here = partial(run_here, "train_translation", *translation[1:])
+def test_train_resume_and_evaluate_a_translator(translation, run_here, tmp_path):
+    run("train_translation.py", *translation)
     out = tmp_path / "run"
     for name in (
-        "config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json",
-        "trainer_state.json", "learning_curve.png", "README.md", "checkpoint-4",
+        "model.safetensors", "tokenizer.json", "tokenizer_config.json", "learning_curve.png", "README.md",
+        "checkpoint-4",
     ):  # fmt: skip
         assert (out / name).exists(), name
-    config = json.loads((out / "config.json").read_text(encoding="utf-8"))
+    config, generation = read_json(out / "config.json"), read_json(out / "generation_config.json")
     assert (config["source_lang"], config["target_lang"], config["vocab_size"]) == ("en", "de", 320)
-    generation = json.loads((out / "generation_config.json").read_text(encoding="utf-8"))
     assert (generation["num_beams"], generation["max_length"]) == (2, 20)
     assert "top_k" not in generation  # no defaults written out
-    logged = json.loads((out / "trainer_state.json").read_text(encoding="utf-8"))["log_history"]
+    logged = read_json(out / "trainer_state.json")["log_history"]
     assert {"loss", "learning_rate", "train_tokens_per_second"} <= logged[1].keys()
     assert any("eval_bleu" in entry for entry in logged)
 
-    again = train_here(check=False)
+    again = run_here("train_translation", *translation, check=False)
     assert again.returncode != 0
     assert "is not empty: another run may be in it" in again.stderr.splitlines()[-1]
-    train_here("--resume_from_checkpoint", "last", "--max_steps", 6)
-    assert json.loads((out / "trainer_state.json").read_text(encoding="utf-8"))["global_step"] == 6
+    run_here("train_translation", *translation, "--resume_from_checkpoint", "last", "--max_steps", 6)
+    assert read_json(out / "trainer_state.json")["global_step"] == 6
 
-    figures = tmp_path / "figures.json"
+    figures, hypotheses = tmp_path / "figures.json", tmp_path / "hypotheses.txt"
     test_file = write(tmp_path / "other.jsonl", [{"translation": pair} for pair in PAIRS])
-    run(
-        "evaluate_translation.py", "--model", out, "--test_file", test_file, "--source_lang", "en",
-        "--target_lang", "de", "--num_beams", 2, "--json", figures, "--output_file", tmp_path / "hypotheses.txt",
-    )  # fmt: skip
-    result = json.loads(figures.read_text(encoding="utf-8"))
+    options = TRANSLATE | {"model": out, "test_file": test_file, "json": figures, "output_file": hypotheses}
+    run_here("evaluate_translation", *flags(options))
+    result, test = read_json(figures), read_json(out / "test_results.json")
     assert {"bleu", "bleu_signature", "bleu_lc", "chrf", "sentences", "seconds"} <= result.keys()
-    assert (
-        result["sentences"]
-        == len(PAIRS)
-        == len((tmp_path / "hypotheses.txt").read_text(encoding="utf-8").splitlines())
-    )
-    test = json.loads((out / "test_results.json").read_text(encoding="utf-8"))
+    assert result["sentences"] == len(PAIRS) == len(hypotheses.read_text(encoding="utf-8").splitlines())
     for metric in ("bleu", "chrf"):
         assert result[metric] == pytest.approx(test[metric])
 
 
 @pytest.mark.slow
-def test_a_translator_of_two_word_vocabularies_is_trained_resumed_and_evaluated(translation, pairs, tmp_path):
-    words = (*translation, "--tokenizer_kind", "word", "--min_frequency", 2, "--config_overrides")
-    run(*words, TINY_TRANSFORMER)
-    out = tmp_path / "run"
-    config = json.loads((out / "config.json").read_text(encoding="utf-8"))
+def test_a_translator_of_two_word_vocabularies_is_trained_resumed_and_evaluated(translation, run_here, tmp_path):
+    words, out = (*translation, "--tokenizer_kind", "word", "--min_frequency", 2), tmp_path / "run"
+    run_here("train_translation", *words)
+    config = read_json(out / "config.json")
     # 11 and 12: the words, the specials, and a comma
     assert (config["vocab_size"], config["decoder_vocab_size"]) == (64, 64)
-    run(*words, TINY_TRANSFORMER, "--resume_from_checkpoint", "last", "--max_steps", 6)
-    figures = tmp_path / "figures.json"
-    run(
-        "evaluate_translation.py", "--model", out, "--test_file", pairs / "test.jsonl", "--source_lang", "en",
-        "--target_lang", "de", "--num_beams", 2, "--json", figures,
-    )  # fmt: skip
-    result, test = (json.loads(path.read_text(encoding="utf-8")) for path in (figures, out / "test_results.json"))
+    run_here("train_translation", *words, "--resume_from_checkpoint", "last", "--max_steps", 6)
+    options = {"model": out, "test_file": tmp_path / "pairs" / "test.jsonl", "json": tmp_path / "figures.json"}
+    run_here("evaluate_translation", *flags(TRANSLATE | options))
+    result, test = read_json(tmp_path / "figures.json"), read_json(out / "test_results.json")
     assert result["chrf"] == pytest.approx(test["chrf"])
 
 
 def test_a_training_whose_loss_is_nan_ends_without_a_card(translation, run_here, tmp_path):
-    done = run_here("train_translation", *translation[1:], "--learning_rate", "1e30", check=False)
+    done = run_here("train_translation", *translation, "--learning_rate", "1e30", check=False)
     assert done.returncode == 1
     assert re.search(r"error: The loss is nan at step \d; the last finite one was .* at step \d\.", done.stderr)
     assert not {"README.md", "model.safetensors"} & {path.name for path in (tmp_path / "run").iterdir()}
 
 
-def test_a_training_goes_on_from_a_model_and_changes_its_config(translation, pairs, run_here, tmp_path):
-    run_here("train_translation", *translation[1:], "--max_steps", 1)
-    second = [
-        ROOT / "scripts" / "recipes" / "multi30k_tiny_rdrop.yaml", "--dataset_name", pairs,
-        "--output_dir", tmp_path / "second", "--config_overrides", "dropout=0.25", "--max_steps", 2, "--save_steps", 1,
-        "--average_checkpoints", 1, "--max_source_length", 20, "--max_target_length", 20, "--max_tokens_per_batch", 60,
-        "--use_cpu", "true", "--teacher_models", tmp_path / "run", "--model_name_or_path",
-    ]  # fmt: skip
-    missing = run_here("train_translation", *second, "./nothing", check=False)
-    assert missing.returncode != 0
-    assert missing.stderr.splitlines()[-1].endswith("'./nothing' is not a folder.")
-    assert not (tmp_path / "second").exists()
-    run_here("train_translation", *second, tmp_path / "run")
-    assert "It has learnt from `run` as well." in (tmp_path / "second" / "README.md").read_text("utf-8")
-    first, config = (
-        json.loads((tmp_path / name / "config.json").read_text(encoding="utf-8")) for name in ("run", "second")
-    )
-    assert (first["dropout"], config["dropout"], config["d_model"]) == (0.3, 0.25, 16)
-    assert (tmp_path / "second" / "tokenizer.json").read_text(encoding="utf-8") == (
-        tmp_path / "run" / "tokenizer.json"
-    ).read_text(encoding="utf-8")
+def test_a_training_goes_on_from_a_model_and_changes_its_config(translation, run_here, tmp_path):
+    first, second = tmp_path / "run", tmp_path / "second"
+    run_here("train_translation", *translation, "--max_steps", 1)
+    options = {
+        "dataset_name": tmp_path / "pairs", "output_dir": second, "config_overrides": "dropout=0.25", "max_steps": 2,
+        "save_steps": 1, "average_checkpoints": 1, "max_source_length": 20, "max_target_length": 20,
+        "max_tokens_per_batch": 60, "use_cpu": "true", "teacher_models": first, "model_name_or_path": first,
+    }  # fmt: skip
+    run_here("train_translation", "multi30k_tiny_rdrop", *flags(options))
+    assert "It has learnt from `run` as well." in (second / "README.md").read_text("utf-8")
+    before, config = read_json(first / "config.json"), read_json(second / "config.json")
+    assert (before["dropout"], config["dropout"], config["d_model"]) == (0.3, 0.25, 16)
+    assert read_json(second / "tokenizer.json") == read_json(first / "tokenizer.json")
 
 
 def test_train_and_evaluate_a_language_model(run_here, tmp_path):
     train, validation = write(tmp_path / "a.jsonl", STORIES), write(tmp_path / "b.jsonl", STORIES[:3])
-    out = tmp_path / "run"
-    run(
-        "train_language_model.py", ROOT / "scripts" / "recipes" / "tinystories_char.yaml", "--train_file", train,
-        "--validation_file", validation, "--output_dir", out, "--config_overrides", TINY_GPT, "--block_size", 24,
-        "--num_train_epochs", 1, "--use_cpu", "true", "--bf16", "true",
-    )  # fmt: skip
-    assert {"model.safetensors", "tokenizer.json", "README.md", "learning_curve.png"} <= {
-        p.name for p in out.iterdir()
-    }
-    figures = tmp_path / "figures.json"
-    run("evaluate_language_model.py", "--model", out, "--test_file", validation, "--json", figures)
-    result = json.loads(figures.read_text(encoding="utf-8"))
+    out, figures, student = tmp_path / "run", tmp_path / "figures.json", tmp_path / "student"
+    options = {
+        "train_file": train, "config_overrides": TINY_GPT, "block_size": 24, "use_cpu": "true", "bf16": "true",
+    }  # fmt: skip
+    trained = {"output_dir": out, "validation_file": validation, "num_train_epochs": 1}
+    run_here("train_language_model", "tinystories_char", *flags(options | trained))
+    assert all((out / name).exists() for name in ("model.safetensors", "tokenizer.json", "learning_curve.png"))
+    run_here("evaluate_language_model", *flags({"model": out, "test_file": validation, "json": figures}))
+    result = read_json(figures)
     assert {"loss", "perplexity", "bits_per_byte", "tokens", "seconds"} == result.keys()
     assert result["tokens"] == sum(len(story["text"]) + 1 for story in STORIES[:3])
-    saved = json.loads((out / "validation_results.json").read_text(encoding="utf-8"))
-    assert result["bits_per_byte"] == pytest.approx(saved["bits_per_byte"])
+    assert result["bits_per_byte"] == pytest.approx(read_json(out / "validation_results.json")["bits_per_byte"])
 
-    student = tmp_path / "student"
-    run_here(
-        "train_language_model", "--train_file", train, "--output_dir", student, "--config_overrides", TINY_GPT,
-        "--block_size", 24, "--max_steps", 2, "--logging_steps", 1, "--use_cpu", "true", "--bf16", "true",
-        "--teacher_models", out, "--tokenizer_name", out, "--distillation_alpha", 1,
-        "--torch_compile_backend", "aot_eager",
-    )  # fmt: skip
-    state = json.loads((student / "trainer_state.json").read_text(encoding="utf-8"))
-    assert 0 < state["log_history"][0]["loss"] < 10
+    taught = {
+        "output_dir": student, "teacher_models": out, "tokenizer_name": out, "distillation_alpha": 1, "max_steps": 2,
+        "logging_steps": 1, "torch_compile_backend": "aot_eager",
+    }  # fmt: skip
+    run_here("train_language_model", *flags(options | taught))
+    assert 0 < read_json(student / "trainer_state.json")["log_history"][0]["loss"] < 10
 
 
-def test_two_processes_train_one_model(translation, tmp_path):
-    # `--multi_gpu` makes accelerate start several processes; the option `use_cpu` keeps them off the GPUs
-    launcher = ("-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--num_machines", "1",
-                "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0")  # fmt: skip
-    run(*translation, "--torch_compile_backend", "aot_eager", launcher=launcher)
+@pytest.mark.parametrize("backend", ["", pytest.param("aot_eager", marks=pytest.mark.slow)])
+def test_two_processes_train_one_model(translation, backend, tmp_path):
+    compiled = ("--torch_compile_backend", backend) if backend else ()
+    run("train_translation.py", *translation, *compiled, launcher=(*LAUNCHER, "2"))
     assert (tmp_path / "run" / "model.safetensors").is_file()
     assert "2 x" in (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
 
@@ -208,31 +181,28 @@ def test_the_demo_ends_in_its_figures(tmp_path):
 
 def test_a_stock_gpt2_is_trained_and_scored_as_ours_are(run_here, tmp_path):
     texts = [f"Ben has {n} red balls. He gives one to Mia." for n in range(60)]
-    data = tmp_path / "data"
+    data, out, further = tmp_path / "data", tmp_path / "out", tmp_path / "further"
     data.mkdir()
     for name in ("train", "validation"):
         write(data / f"{name}.jsonl", [{"text": text} for text in texts])
     train_tokenizer(texts, "bpe", 300, 32, add_eos=False, show_progress=False).save_pretrained(tmp_path / "tokenizer")
-    out = tmp_path / "out"
-    recipe = ROOT / "scripts" / "recipes" / "stock_gpt2.yaml"
-    options = (
-        recipe, "--dataset_name", data, "--block_size", 32, "--config_overrides", "n_embd=16,n_layer=1,n_head=2",
-        "--use_cpu", "true", "--tokenizer_name", tmp_path / "tokenizer",
-    )  # fmt: skip
-    run("train_stock_gpt2.py", *options, "--num_train_epochs", 2, "--output_dir", out)
-    model = AutoModelForCausalLM.from_pretrained(out)
+    options = {
+        "dataset_name": data, "block_size": 32, "config_overrides": "n_embd=16,n_layer=1,n_head=2", "use_cpu": "true",
+        "tokenizer_name": tmp_path / "tokenizer", "num_train_epochs": 2,
+    }  # fmt: skip
+    run_here("train_stock_gpt2", "stock_gpt2", *flags(options | {"output_dir": out}))
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(out), AutoTokenizer.from_pretrained(out)
     assert type(model).__name__ == "GPT2LMHeadModel"
-    record = json.loads((out / "run.json").read_text(encoding="utf-8"))
-    tokenizer = AutoTokenizer.from_pretrained(out)
+    record = read_json(out / "run.json")
     assert record["input_tokens"] >= 2 * sum(map(len, tokenizer(texts)["input_ids"]))  # of two epochs
     expected = evaluate_language_model(model, tokenizer, texts)
     assert record["metrics"]["validation"]["bits_per_byte"] == pytest.approx(expected["bits_per_byte"], rel=1e-5)
-    further = ("--model_name_or_path", out, "--learning_rate", 0, "--output_dir", tmp_path / "further")
-    run_here("train_stock_gpt2", *options, *further)
-    after = AutoModelForCausalLM.from_pretrained(tmp_path / "further").state_dict()
+    options |= {"model_name_or_path": out, "learning_rate": 0, "output_dir": further}
+    run_here("train_stock_gpt2", "stock_gpt2", *flags(options))
+    after = AutoModelForCausalLM.from_pretrained(further).state_dict()
     assert all(weights.equal(after[name]) for name, weights in model.state_dict().items())
     words = ("--dataset_name", data, "--output_dir", tmp_path / "none")
-    done = run_here("train_stock_gpt2", recipe, *words, check=False)
+    done = run_here("train_stock_gpt2", "stock_gpt2", *words, check=False)
     assert "`tokenizer_name` must be given" in done.stderr
     assert not (tmp_path / "none").exists()
 
@@ -241,27 +211,22 @@ def test_each_recipe_is_a_model_that_can_be_built():
     recipes = sorted((ROOT / "scripts" / "recipes").glob("*.yaml"))
     assert len(recipes) >= 6
     for recipe in recipes:
-        translation = re.search("^max_source_length", recipe.read_text(encoding="utf-8"), re.M)
-        data, training = (
-            (TranslationArguments, Seq2SeqTrainingArguments)
-            if translation
-            else (LanguageModelArguments, TrainingArguments)
-        )
+        data, training, config = LanguageModelArguments, TrainingArguments, ScratchGPTConfig
+        if re.search("^max_source_length", recipe.read_text(encoding="utf-8"), re.M):
+            data, training, config = TranslationArguments, Seq2SeqTrainingArguments, ScratchTransformerConfig
         words = [str(recipe), "--use_cpu", "true", "--dataset_name", "embedded:stories", "--output_dir", "x"]
         (model_args, _, args), name = parse_arguments(ModelArguments, data, training, args=words)
-        config_class = ScratchTransformerConfig if translation else ScratchGPTConfig
-        if name == "stock_gpt2":
-            config_class = GPT2Config
-        config_class(**read_model_fields(model_args, config_class))
-        assert name == recipe.stem
-        assert args.seed == 1
+        config = GPT2Config if name == "stock_gpt2" else config
+        config(**read_model_fields(model_args, config))
+        assert (name, args.seed) == (recipe.stem, 1)
 
 
+@pytest.mark.slow
 def test_the_benchmark_prints_a_table_and_writes_its_figures(tmp_path):
     options = ["--rounds", 1, "--threads", 1, "--output_dir", tmp_path]
     done = run("benchmark/benchmark.py", "--only", "generate_gpt,import_time", *options)
     rows = re.findall(r"^\| `(\w+)`: .*? \| \*\*([\d.]+)(?: s)?\*\* \|", done.stdout, flags=re.M)
-    figures = json.loads((tmp_path / "benchmark.json").read_text(encoding="utf-8"))
+    figures = read_json(tmp_path / "benchmark.json")
     generation, start = (row["measures"] for row in figures["rows"])
     expected = [
         ("generate_gpt", f"{generation['GPT2LMHeadModel'][0] / generation['hf_scratch'][0]:.2f}"),
