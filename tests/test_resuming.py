@@ -1,17 +1,16 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 """A run that was interrupted and resumed ends as one that was not: its weights, its evaluations, its checkpoints."""
 
-import json
+import os
 import shutil
 import signal
-from functools import partial
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 import torch
 from datasets import Dataset
-from test_runs import Send, arguments, make_checkpoint, weights_of
-from test_training import make_trainer  # noqa: F401  a fixture
+from test_training import make_trainer, negate  # noqa: F401  a fixture
 from torch._dynamo.utils import counters
 from transformers import EarlyStoppingCallback, TrainerCallback
 
@@ -19,17 +18,17 @@ from hf_scratch.errors import UserError
 from hf_scratch.manifest import MANIFEST
 from hf_scratch.training.averaging import evaluate_and_select_weights, save_final_model
 from hf_scratch.training.callbacks import StopCallback
-from hf_scratch.training.checkpoints import choose_checkpoint, is_early, whole_checkpoints
+from hf_scratch.training.checkpoints import is_early, whole_checkpoints
 from hf_scratch.training.resuming import hash_rows
 from hf_scratch.training.runs import open_run
 
 SETTINGS = {"max_steps": 6, "learning_rate": 1e-2, "dropout": 0.1, "per_device_train_batch_size": 2}
-BEST = {"eval_strategy": "steps", "eval_steps": 2, "save_strategy": "steps", "save_steps": 2,
-        "load_best_model_at_end": True, "greater_is_better": True}  # fmt: skip
 
 
 class Crash(TrainerCallback):
     """Raise after the checkpoint of step `step`."""
+
+    raises = InterruptedError
 
     def __init__(self, step: int):
         self.step = step
@@ -39,84 +38,23 @@ class Crash(TrainerCallback):
             raise InterruptedError
 
 
-def train_in(folder: Path, make_trainer, *callbacks, resume=False, **settings):  # noqa: F811
-    stops = [] if any(isinstance(callback, StopCallback) for callback in callbacks) else [StopCallback()]
-    trainer = make_trainer(callbacks=[*callbacks, *stops], **{**SETTINGS, **settings})
-    trainer.args.output_dir = str(folder)
-    trainer.args.resume_from_checkpoint = "last" if resume else None
-    with open_run(trainer.args) as checkpoint:
-        trainer.train(resume_from_checkpoint=checkpoint)
-    return trainer
+class Send(TrainerCallback):
+    """Send this process a signal at the end of an update, before `StopCallback` looks."""
 
+    raises = SystemExit
 
-def assert_same_end(whole, resumed):
-    """The same weights, evaluations and checkpoints."""
-    assert all(map(torch.equal, weights_of(whole.model), weights_of(resumed.model)))
-    losses = [[(e["step"], e["eval_loss"]) for e in t.state.log_history if "eval_loss" in e] for t in (whole, resumed)]
-    assert losses[0] == losses[1]
-    folders = [
-        [path.name for path in whole_checkpoints(trainer.args.output_dir) if not is_early(path)]
-        for trainer in (whole, resumed)
-    ]
-    assert folders[0] == folders[1]
+    def __init__(self, step: int, number: int = signal.SIGTERM):
+        self.step, self.number = step, number
 
-
-EACH_STEP = {"eval_strategy": "steps", "eval_steps": 1, "load_best_model_at_end": True}
-HIGHEST = {**EACH_STEP, "metric_for_best_model": "loss", "greater_is_better": True}  # the first evaluation is best
-BY_LENGTH = {"save_strategy": "steps", "train_sampling_strategy": "group_by_length"}
-TERMINATE = partial(Send, signal.SIGTERM)
-INTERRUPTIONS = {
-    "evaluated each epoch": ({"save_strategy": "steps", "save_steps": 2, "eval_strategy": "epoch"}, Crash(4)),
-    "group_by_length": ({**BY_LENGTH, "save_steps": 3}, Crash(3)),
-    "group_by_length, with a seed": ({**BY_LENGTH, "save_steps": 1, "data_seed": 5}, Crash(5)),
-    "stopped at the last step, within an epoch": (
-        {"max_steps": 5, "save_strategy": "epoch", "eval_strategy": "epoch", "load_best_model_at_end": True},
-        TERMINATE(5),
-    ),
-    "stopped at the best checkpoint": (
-        {**EACH_STEP, "save_strategy": "best", "metric_for_best_model": "loss"}, TERMINATE(2)
-    ),
-    "stopped where the best alone is saved": ({**HIGHEST, "save_strategy": "best", "max_steps": 7}, TERMINATE(4)),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("settings", "interruption"), INTERRUPTIONS.values(), ids=INTERRUPTIONS)
-def test_an_interrupted_run_ends_as_one_that_was_not(make_trainer, tmp_path, settings, interruption):  # noqa: F811
-    whole = train_in(tmp_path / "whole", make_trainer, **settings)
-    with pytest.raises((InterruptedError, SystemExit)):
-        train_in(tmp_path / "run", make_trainer, interruption, **settings)
-    last = whole_checkpoints(tmp_path / "run")[-1]
-    assert last.name == f"checkpoint-{interruption.step}"
-    resumed = train_in(tmp_path / "run", make_trainer, resume=True, **settings)
-    assert_same_end(whole, resumed)
-
-
-def test_a_resumed_runs_moving_average_goes_on(make_trainer, tmp_path):  # noqa: F811
-    settings = {"save_strategy": "steps", "save_steps": 2, "ema_decay": 0.9}
-    whole = train_in(tmp_path / "whole", make_trainer, **settings)
-    with pytest.raises(InterruptedError):
-        train_in(tmp_path / "run", make_trainer, Crash(4), **settings)
-    resumed = train_in(tmp_path / "run", make_trainer, resume=True, **settings)
-    averages = [trainer.moving_average.weights for trainer in (whole, resumed)]
-    assert averages[0].keys() == averages[1].keys()
-    assert all(torch.equal(averages[1][name], weight) for name, weight in averages[0].items())
-    last = whole_checkpoints(tmp_path / "run")[-1]
-    assert "moving_average.safetensors" in json.loads((last / "manifest.json").read_text())["files"]
-
-
-def test_the_best_metric_is_kept_where_its_update_was_not_saved(make_trainer, tmp_path):  # noqa: F811
-    settings = {**HIGHEST, "save_strategy": "steps", "save_steps": 2, "max_steps": 9,
-                "restore_callback_states_from_checkpoint": True}  # fmt: skip
-    whole = train_in(tmp_path / "whole", make_trainer, EarlyStoppingCallback(4), **settings)
-    with pytest.raises(InterruptedError):
-        train_in(tmp_path / "run", make_trainer, EarlyStoppingCallback(4), Crash(2), **settings)
-    resumed = train_in(tmp_path / "run", make_trainer, EarlyStoppingCallback(4), resume=True, **settings)
-    assert whole.state.global_step == 5
-    assert_same_end(whole, resumed)
+    def on_step_begin(self, args, state, control, **kwargs):
+        if state.global_step == self.step - 1:
+            os.kill(os.getpid(), self.number)
 
 
 class StopAt(StopCallback):
     """A time limit that is reached at step `step`."""
+
+    raises = None
 
     def __init__(self, step: int):
         super().__init__()
@@ -126,123 +64,150 @@ class StopAt(StopCallback):
         self.minutes = -1 if state.global_step == self.step - 1 else 1000
 
 
-@pytest.mark.parametrize(
-    ("settings", "step"),
-    [
-        ({"save_strategy": "steps", "save_steps": 4, "eval_strategy": "steps", "eval_steps": 4}, 3),
-        ({"save_strategy": "epoch", "eval_strategy": "epoch"}, 3),
-        ({"save_strategy": "epoch", "eval_strategy": "epoch"}, 4),
-        ({"save_strategy": "steps", "save_steps": 4, "eval_strategy": "epoch"}, 1),
-        ({**HIGHEST, "save_strategy": "best", "max_steps": 7}, 3),
-        ({**HIGHEST, "save_strategy": "steps", "save_steps": 3, "lr_scheduler_type": "reduce_lr_on_plateau",
-          "lr_scheduler_kwargs": {"patience": 0, "factor": 0.5}, "eval_steps": 3, "max_steps": 9}, 4),
-    ],
-    ids=["steps", "within an epoch", "at its end", "saved by steps", "the best alone", "plateau"],
-)  # fmt: skip
-def test_a_time_limit_leaves_no_trace_in_a_resumed_run(make_trainer, tmp_path, settings, step):  # noqa: F811
+class End(TrainerCallback):
+    """No interruption: the run ends at step `step`."""
+
+    raises = None
+
+    def __init__(self, step: int):
+        self.step = step
+
+
+def weights_of(model) -> list[torch.Tensor]:
+    return [parameter.detach().clone() for parameter in model.parameters()]
+
+
+def train_in(folder: Path, make_trainer, *callbacks, resume=False, patience=None, **settings):  # noqa: F811
+    callbacks = [*callbacks, *([] if patience is None else [EarlyStoppingCallback(patience)])]
+    if not any(isinstance(callback, StopCallback) for callback in callbacks):
+        callbacks.append(StopCallback())
+    trainer = make_trainer(callbacks=callbacks, **{**SETTINGS, **settings})
+    trainer.args.output_dir = str(folder)
+    trainer.args.resume_from_checkpoint = "last" if resume else None
+    with open_run(trainer.args) as checkpoint:
+        trainer.train(resume_from_checkpoint=checkpoint)
+    return trainer
+
+
+def assert_same_end(whole, resumed):
+    """The same weights, averages, evaluations and checkpoints."""
+    assert whole.state.global_step == resumed.state.global_step
+    assert all(map(torch.equal, weights_of(whole.model), weights_of(resumed.model)))
+    averages = [getattr(trainer.moving_average, "weights", {}) for trainer in (whole, resumed)]
+    assert averages[0].keys() == averages[1].keys()
+    assert all(torch.equal(averages[1][name], weight) for name, weight in averages[0].items())
+    losses = [[(e["step"], e["eval_loss"]) for e in t.state.log_history if "eval_loss" in e] for t in (whole, resumed)]
+    assert losses[0] == losses[1]
+    folders = [whole_checkpoints(trainer.args.output_dir) for trainer in (whole, resumed)]
+    assert not any(map(is_early, [*folders[0], *folders[1][:-1]]))  # the last one stays
+    due = [[path.name for path in each if not is_early(path)] for each in folders]
+    assert due[0] == due[1]
+
+
+def steps(number: int, **settings):
+    return {"save_strategy": "steps", "save_steps": number, **settings}
+
+
+EPOCHS = {"save_strategy": "epoch", "eval_strategy": "epoch"}
+EACH_STEP = {"eval_strategy": "steps", "eval_steps": 1, "load_best_model_at_end": True}
+HIGHEST = {**EACH_STEP, "metric_for_best_model": "loss", "greater_is_better": True}  # the first evaluation is best
+CONTINUED = {"restore_callback_states_from_checkpoint": True}  # the patience
+PLATEAU = {"lr_scheduler_type": "reduce_lr_on_plateau", "lr_scheduler_kwargs": {"patience": 0, "factor": 0.5}}
+INTERRUPTIONS = {  # an epoch has two steps
+    "crashed, evaluated each epoch": (steps(2, eval_strategy="epoch"), Crash(4)),
+    "crashed within an epoch grouped by length": (
+        steps(3, train_sampling_strategy="group_by_length", data_seed=5), Crash(3)
+    ),
+    "crashed, with a moving average": (steps(2, ema_decay=0.9), Crash(4)),
+    "crashed after a best update that was not saved": (
+        steps(2, **HIGHEST, **CONTINUED, max_steps=9, patience=4), Crash(2)
+    ),
+    "stopped before a checkpoint is due": (steps(100), Send(4)),
+    "stopped without checkpoints": ({"save_strategy": "no"}, Send(3, signal.SIGINT)),
+    "stopped at the last step": ({"save_strategy": "no"}, Send(6)),
+    "stopped at the last step, within an epoch": (
+        {**EPOCHS, "max_steps": 5, "load_best_model_at_end": True}, Send(5)
+    ),
+    "stopped within an epoch": (EPOCHS, Send(3)),
+    "stopped, and few are kept": (steps(2, save_total_limit=2), Send(5)),
+    "stopped at the best checkpoint": (
+        {**EACH_STEP, "save_strategy": "best", "metric_for_best_model": "loss"}, Send(2)
+    ),
+    "stopped where the best alone is saved": ({**HIGHEST, "save_strategy": "best", "max_steps": 7}, Send(4)),
+    "out of time, evaluated by steps": (steps(4, eval_strategy="steps", eval_steps=4), StopAt(3)),
+    "out of time at the end of an epoch": (EPOCHS, StopAt(4)),
+    "out of time, evaluated each epoch": (steps(4, eval_strategy="epoch"), StopAt(1)),
+    "out of time, with a plateau": (steps(3, **HIGHEST | {"eval_steps": 3}, **PLATEAU, max_steps=9), StopAt(4)),
+    "ended": (steps(1, max_steps=3), End(3)),
+    "ended early": (steps(1, **HIGHEST, **CONTINUED, max_steps=9, patience=2), End(3)),  # the loss falls
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("settings", "interruption"), INTERRUPTIONS.values(), ids=INTERRUPTIONS)
+def test_an_interrupted_run_ends_as_one_that_was_not(make_trainer, tmp_path, capfd, settings, interruption):  # noqa: F811
     whole = train_in(tmp_path / "whole", make_trainer, **settings)
-    stopped = train_in(tmp_path / "run", make_trainer, StopAt(step), **settings)
-    assert stopped.state.global_step == step
-    assert whole_checkpoints(tmp_path / "run")[-1].name == f"checkpoint-{step}"
-    assert evaluate_and_select_weights(stopped, 0)["eval_loss"] == stopped.evaluate()["eval_loss"]
-    save_final_model(stopped)
-    resumed = train_in(tmp_path / "run", make_trainer, resume=True, **settings)
-    assert_same_end(whole, resumed)
+    handlers = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+    with pytest.raises(interruption.raises) if interruption.raises else nullcontext() as ended:
+        trainer = train_in(tmp_path / "run", make_trainer, interruption, **settings)
+        assert trainer.state.global_step == interruption.step
+        save_final_model(trainer)
+    assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == handlers
+    last = whole_checkpoints(tmp_path / "run")[-1]
+    assert last.name == f"checkpoint-{interruption.step}"
+    if isinstance(interruption, Send):
+        assert ended.value.code == 128 + interruption.number
+        hint = f"Stopped after step {interruption.step}. The last whole checkpoint is {last}"
+        assert hint in capfd.readouterr().err
+    assert_same_end(whole, train_in(tmp_path / "run", make_trainer, resume=True, **settings))
 
 
 def test_a_run_that_ends_at_its_time_limit_has_the_best_weights_and_averages_the_last(make_trainer, tmp_path):  # noqa: F811
-    settings = {**EACH_STEP, "save_strategy": "steps", "save_steps": 4, "max_steps": 8}
+    settings = steps(4, **EACH_STEP, max_steps=8)
     trainer = train_in(tmp_path / "run", make_trainer, StopAt(6), **settings)  # the loss falls
     assert trainer.state.best_global_step == 6
     assert trainer.state.best_model_checkpoint.endswith("checkpoint-6")
-    with torch.no_grad():
-        for parameter in trainer.model.parameters():
-            parameter.neg_()
-    trainer.state.log_history.clear()
+    negate(trainer.model)
     assert evaluate_and_select_weights(trainer, 2)["weights"] == "averaged over 2 checkpoints"
 
 
 def test_an_early_checkpoint_is_not_averaged(make_trainer, tmp_path):  # noqa: F811
-    settings = {"save_strategy": "steps", "save_steps": 4, "max_steps": 9}
     with pytest.raises(SystemExit):
-        train_in(tmp_path / "run", make_trainer, Send(signal.SIGTERM, 7), **settings)
+        train_in(tmp_path / "run", make_trainer, Send(7), **steps(4, max_steps=9))
     checkpoints = whole_checkpoints(tmp_path / "run")
     assert [is_early(folder) for folder in checkpoints] == [False, True]
     trainer = train_in(tmp_path / "run", make_trainer, resume=True, save_strategy="no", max_steps=9)
     assert evaluate_and_select_weights(trainer, 3)["weights"] == "trained"  # one checkpoint has no average
 
 
-def test_other_validation_data_are_evaluated_anew_after_resuming(make_trainer, tmp_path):  # noqa: F811
-    settings = {"eval_strategy": "steps", "eval_steps": 2, "save_strategy": "steps", "save_steps": 2, "max_steps": 4}
+@pytest.mark.parametrize("best", [False, True])
+def test_other_validation_data_are_refused_where_they_have_chosen_a_checkpoint(make_trainer, tmp_path, best):  # noqa: F811
+    settings = steps(2, eval_strategy="steps", eval_steps=2, max_steps=2, load_best_model_at_end=best)
     train_in(tmp_path / "run", make_trainer, **settings)
-    train_in(tmp_path / "best", make_trainer, **settings, load_best_model_at_end=True)
 
     def make_with_other_data(**options):
         trainer = make_trainer(**options)
         trainer.eval_dataset = trainer.eval_dataset.select([0])
         return trainer
 
-    resumed = train_in(tmp_path / "run", make_with_other_data, resume=True, **settings)
-    found = evaluate_and_select_weights(resumed, 0)["eval_loss"]
-    assert found == resumed.evaluate()["eval_loss"]
-    assert found != [e["eval_loss"] for e in resumed.state.log_history if "eval_loss" in e][1]  # of update 4
-    with pytest.raises(UserError, match="`eval_data_sha256`"):  # by which the best checkpoint was chosen
-        train_in(tmp_path / "best", make_with_other_data, resume=True, **settings, load_best_model_at_end=True)
-
-
-@pytest.mark.parametrize("limit", [2, None])
-def test_a_signals_checkpoint_neither_counts_nor_stays(make_trainer, tmp_path, limit):  # noqa: F811
-    settings = {"save_strategy": "steps", "save_steps": 2, "save_total_limit": limit}
-    train_in(tmp_path / "whole", make_trainer, **settings)
-    with pytest.raises(SystemExit):
-        train_in(tmp_path / "run", make_trainer, Send(signal.SIGTERM, 5), **settings)
-    assert whole_checkpoints(tmp_path / "run")[-1].name == "checkpoint-5"
-    train_in(tmp_path / "run", make_trainer, resume=True, **settings)
-    folders = [[path.name for path in whole_checkpoints(tmp_path / name)] for name in ("whole", "run")]
-    assert folders[0] == folders[1]
-
-
-def test_a_run_that_is_stopped_at_its_last_update_can_be_resumed(make_trainer, tmp_path):  # noqa: F811
-    with pytest.raises(SystemExit):
-        train_in(tmp_path / "run", make_trainer, Send(signal.SIGTERM, 6), save_strategy="no")
-    (last,) = whole_checkpoints(tmp_path / "run")
-    assert is_early(last)
-    resumed = train_in(tmp_path / "run", make_trainer, resume=True, save_strategy="no")
-    assert resumed.state.global_step == 6
+    with pytest.raises(UserError, match="`eval_data_sha256`") if best else nullcontext():
+        train_in(tmp_path / "run", make_with_other_data, resume=True, **settings)
 
 
 def test_the_best_checkpoint_of_a_moved_run_is_found(make_trainer, tmp_path):  # noqa: F811
-    trainer = train_in(tmp_path / "run", make_trainer, **BEST)
+    settings = steps(2, **HIGHEST | {"eval_steps": 2})
+    trainer = train_in(tmp_path / "run", make_trainer, **settings)
     (tmp_path / "run").rename(tmp_path / "moved")
-    resumed = train_in(tmp_path / "moved", make_trainer, resume=True, **BEST)
+    resumed = train_in(tmp_path / "moved", make_trainer, resume=True, **settings)
     assert resumed.state.best_model_checkpoint == str(tmp_path / "moved" / "checkpoint-2")
     assert all(map(torch.equal, weights_of(trainer.model), weights_of(resumed.model)))
 
 
-def test_an_evaluation_sees_all_rows(make_trainer):  # noqa: F811
-    trainer = make_trainer(dataloader_drop_last=True, per_device_eval_batch_size=3)
-    assert sum(len(batch["input_ids"]) for batch in trainer.get_eval_dataloader()) == 4
-    assert trainer.args.dataloader_drop_last
-
-
-def test_auto_starts_anew_where_no_checkpoint_is_whole(tmp_path):
-    make_checkpoint(tmp_path, 7, manifest=False)
-    (tmp_path / "runs").mkdir()  # Trainer's log for TensorBoard
-    assert choose_checkpoint(arguments(tmp_path, "auto")) is None
-    with pytest.raises(UserError, match="There is no whole checkpoint"):
-        choose_checkpoint(arguments(tmp_path, "last"))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint-7", "runs"]
-    (tmp_path / "model.safetensors").write_text("")
-    with pytest.raises(UserError, match="is not empty"):
-        choose_checkpoint(arguments(tmp_path, "auto"))
-
-
 def test_other_rows_per_update_are_refused(make_trainer, tmp_path):  # noqa: F811
-    settings = {"save_strategy": "steps", "save_steps": 2}
-    train_in(tmp_path / "run", make_trainer, **{**settings, "max_steps": 2})
+    train_in(tmp_path / "run", make_trainer, **steps(2, max_steps=2))
+    settings = steps(2, gradient_accumulation_steps=2)
     with pytest.raises(UserError, match=r"`rows_per_update` 2 \(now 4\)"):
-        train_in(tmp_path / "run", make_trainer, resume=True, **settings, gradient_accumulation_steps=2)
-    settings |= {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 2}
+        train_in(tmp_path / "run", make_trainer, resume=True, **settings)
+    settings |= {"per_device_train_batch_size": 1}
     assert train_in(tmp_path / "run", make_trainer, resume=True, **settings).state.global_step == 6
 
 
@@ -260,7 +225,7 @@ def test_one_changed_row_is_noticed(make_trainer):  # noqa: F811
 
 
 def test_train_itself_checks_the_checkpoint(make_trainer, tmp_path):  # noqa: F811
-    settings = {**SETTINGS, "save_strategy": "steps", "save_steps": 2}
+    settings = SETTINGS | steps(2)
     trainer = make_trainer(**settings)
     trainer.args.output_dir = str(tmp_path / "run")
     with pytest.raises(UserError, match="There is no whole checkpoint"):
@@ -279,7 +244,7 @@ def test_train_itself_checks_the_checkpoint(make_trainer, tmp_path):  # noqa: F8
 
 
 def test_train_resumes_from_the_checkpoints_of_a_stock_trainer(make_trainer, tmp_path):  # noqa: F811
-    settings = {**SETTINGS, "save_strategy": "steps", "save_steps": 2}
+    settings = SETTINGS | steps(2)
     whole, resumed = make_trainer(**settings), make_trainer(**settings)
     for trainer in (whole, resumed):
         trainer.args.output_dir = str(tmp_path / "run")
@@ -292,7 +257,7 @@ def test_train_resumes_from_the_checkpoints_of_a_stock_trainer(make_trainer, tmp
 
 
 def test_a_training_that_is_told_not_to_resume_is_new(make_trainer):  # noqa: F811
-    trainer = make_trainer(callbacks=[EarlyStoppingCallback(1)], **{**SETTINGS, **HIGHEST, "max_steps": 9})
+    trainer = make_trainer(callbacks=[EarlyStoppingCallback(1)], **SETTINGS | HIGHEST | {"max_steps": 9})
     for _ in range(2):
         trainer.train(resume_from_checkpoint=False)
         assert trainer.state.global_step > 0
@@ -306,7 +271,7 @@ def test_rows_that_are_made_on_the_fly_do_not_hinder(make_trainer, tmp_path):  #
         return {**rows, "input_ids": ids}
 
     def train(folder, *callbacks, save_steps, **kwargs):
-        settings = {**SETTINGS, "save_strategy": "steps", "save_steps": save_steps, "remove_unused_columns": False}
+        settings = SETTINGS | steps(save_steps, remove_unused_columns=False)
         trainer = make_trainer(callbacks=list(callbacks), **settings)
         trainer.train_dataset = trainer.train_dataset.select_columns(["input_ids", "labels"]).with_transform(shake)
         trainer.args.output_dir = str(folder)
@@ -320,9 +285,8 @@ def test_rows_that_are_made_on_the_fly_do_not_hinder(make_trainer, tmp_path):  #
     assert all(map(torch.equal, whole, train(tmp_path / "run", save_steps=4, resume_from_checkpoint=True)))
 
 
-@pytest.mark.parametrize("budget", [None, 12])
-def test_a_compiled_run_trains_as_an_eager_one_and_goes_on(make_trainer, tmp_path, budget):  # noqa: F811
-    settings = {"save_strategy": "steps", "save_steps": 0.3, "dropout": 0.0, "budget": budget}  # of 6: every second
+def test_a_compiled_run_trains_as_an_eager_one_and_goes_on(make_trainer, tmp_path):  # noqa: F811
+    settings = steps(0.5, dropout=0.0, budget=12, max_steps=4)  # every second; batches of several shapes
     eager = train_in(tmp_path / "eager", make_trainer, **settings)
     counters.clear()
     settings |= {"torch_compile_backend": "aot_eager"}  # torch's kernels, in the compiler's graphs
