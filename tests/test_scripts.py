@@ -29,7 +29,8 @@ LAUNCHER = ("-m", "accelerate.commands.launch", "--multi_gpu", "--num_machines",
 
 
 def flags(options: dict) -> list[str]:
-    return [str(word) for name, value in options.items() for word in (f"--{name}", value)]
+    given = {name: value for name, value in options.items() if value is not None}
+    return [str(word) for name, value in given.items() for word in (f"--{name}", value)]
 
 
 def run(script, *args, check=True, launcher=()):

@@ -12,8 +12,8 @@ import torch
 from conftest import make_gpt
 from datasets import Dataset
 from test_data import rewrite
-from test_faults import assert_same_weights, finish, flags, kill, start
-from test_scripts import PAIRS, STORIES, TINY_GPT, TINY_TRANSFORMER, write
+from test_faults import assert_same_weights, finish, kill, language_model, start, translation
+from test_scripts import PAIRS, STORIES, TINY_GPT, flags, read_json, write
 from torch.utils.data import DataLoader
 from transformers import TrainerCallback, TrainingArguments
 
@@ -181,52 +181,47 @@ def test_another_seed_gives_another_order(make_stream):
     assert orders[0] == orders[1] != orders[2]
 
 
+def make_trainer(stream, tokenizer, folder, workers, *callbacks):
+    args = TrainingArguments(
+        folder, use_cpu=True, max_steps=9, save_steps=5, per_device_train_batch_size=2, gradient_accumulation_steps=2,
+        learning_rate=1e-2, dataloader_num_workers=workers, logging_steps=1, remove_unused_columns=False,
+        disable_tqdm=True, dataloader_pin_memory=False, report_to="none",
+    )  # fmt: skip
+    torch.manual_seed(3)
+    return LanguageModelTrainer(
+        model=make_gpt(vocab_size=len(tokenizer), hidden_dropout=0.1), args=args, train_dataset=stream,
+        callbacks=list(callbacks), processing_class=tokenizer, data_collator=PackedTextsCollator(tokenizer, 16),
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_trainer_resumes_to_the_bit_without_reading_again(make_stream, tokenizer, tmp_path, workers):
     class Stop(TrainerCallback):
         def on_save(self, args, state, control, **kwargs):
             raise InterruptedError
 
-    def make(folder, *callbacks):
-        args = TrainingArguments(
-            output_dir=str(folder), use_cpu=True, max_steps=9, save_steps=5, per_device_train_batch_size=2,
-            gradient_accumulation_steps=2, learning_rate=1e-2, dataloader_num_workers=workers, logging_steps=1,
-            remove_unused_columns=False, disable_tqdm=True, dataloader_pin_memory=False, report_to="none",
-        )  # fmt: skip
-        torch.manual_seed(3)
-        model = make_gpt(vocab_size=len(tokenizer), hidden_dropout=0.1)
+    def make(name, *callbacks):
         stream = make_stream(split(TEXTS[:120], 4), 10)
-        return LanguageModelTrainer(
-            model=model, args=args, train_dataset=stream, callbacks=list(callbacks), processing_class=tokenizer,
-            data_collator=PackedTextsCollator(tokenizer, 16),
-        )  # fmt: skip
+        return make_trainer(stream, tokenizer, tmp_path / name, workers, *callbacks)
 
-    whole = make(tmp_path / "whole")
+    whole = make("whole")
     whole.train()
     with pytest.raises(InterruptedError):
-        make(tmp_path / "run", Stop()).train()
-    resumed = make(tmp_path / "run")
-    resumed.train(resume_from_checkpoint=str(tmp_path / "whole" / "checkpoint-5"))
+        make("run", Stop()).train()
+    resumed, checkpoint = make("run"), str(tmp_path / "run" / "checkpoint-5")
+    resumed.train(resume_from_checkpoint=checkpoint)
     for one, other in zip(whole.model.parameters(), resumed.model.parameters(), strict=True):
         assert torch.equal(one, other)
     logs = [[(e["step"], e["epoch"], e["loss"]) for e in t.state.log_history if "loss" in e] for t in (whole, resumed)]
     assert logs[0] == logs[1]
-    other = make(tmp_path / "run")
+    other = make("run")
     other.train_dataset.buffer_size = 11
     with pytest.raises(UserError, match=r"`shuffle_buffer_size` 10 \(now 11\)"):
-        other.train(resume_from_checkpoint=str(tmp_path / "whole" / "checkpoint-5"))
+        other.train(resume_from_checkpoint=checkpoint)
 
 
 def test_a_data_loaders_worker_reports_a_fault_in_a_line(make_stream, tokenizer, tmp_path):
-    args = TrainingArguments(
-        output_dir=str(tmp_path / "run"), use_cpu=True, max_steps=30, per_device_train_batch_size=2,
-        dataloader_num_workers=1, remove_unused_columns=False, disable_tqdm=True, dataloader_pin_memory=False,
-        save_strategy="no", report_to="none",
-    )  # fmt: skip
-    trainer = LanguageModelTrainer(
-        model=make_gpt(vocab_size=len(tokenizer)), args=args, train_dataset=make_stream([TEXTS[:20], [{"text": " "}]]),
-        data_collator=PackedTextsCollator(tokenizer, 16), processing_class=tokenizer,
-    )  # fmt: skip
+    trainer = make_trainer(make_stream([TEXTS[:5], [{"text": " "}]]), tokenizer, tmp_path / "run", 1)
     with pytest.raises(UserError, match=r"^train, shard 1, from text 0 on: this part has 1 of 1 rows.*$"):
         trainer.train()
 
@@ -249,18 +244,14 @@ def test_faults_in_a_stream_are_named(make_stream, tmp_path):
         read(stream, 1)
 
 
-OPTIONS = {"max_steps": 12, "save_steps": 3, "logging_steps": 1, "learning_rate": 1e-3, "use_cpu": "true", "seed": 3,
-           "adam_epsilon": 1e-3,  # as in test_faults
-           "streaming": "true", "shuffle_buffer_size": 7, "global_batch_size": 4}  # fmt: skip
-PAIRED = {"source_lang": "en", "target_lang": "de", "vocab_size": 300, "max_source_length": 20,
-          "max_target_length": 20, "num_beams": 1}  # fmt: skip
+STREAMED = {"streaming": "true", "shuffle_buffer_size": 7}
 
 
 @pytest.mark.parametrize("options", [{"save_strategy": "epoch"}, {"max_train_samples": 3}])
 def test_options_that_a_stream_cannot_have_are_refused(options):
     classes = (LanguageModelArguments, TrainingArguments, ScratchGPTConfig)
     with pytest.raises(ValueError, match=f"`streaming` does not go together with `{next(iter(options))}"):
-        TrainingCommand(*classes, flags(OPTIONS | {"output_dir": "x"} | options))
+        TrainingCommand(*classes, flags(STREAMED | {"train_file": "x", "output_dir": "x", "max_steps": 1} | options))
 
 
 def test_a_stream_is_not_copied_to_the_cache(tmp_path):
@@ -274,36 +265,22 @@ def test_a_stream_is_not_copied_to_the_cache(tmp_path):
     assert not any(path.suffix == ".arrow" for path in (tmp_path / "cache").rglob("*"))
 
 
-def translation(folder):
-    write_shards(folder, split(PAIRS * 4, 3))
-    for name in ("validation", "test"):
-        write(folder / f"{name}.jsonl", PAIRS)
-    options = OPTIONS | PAIRED | {"dataset_name": folder, "config_overrides": TINY_TRANSFORMER + ",dropout=0.1"}
-    return ["train_translation.py", *flags(options)]
-
-
-def translation_by_tokens(folder):
-    command = translation(folder)
-    place = command.index("--global_batch_size")
-    return [*command[:place], "--max_tokens_per_update", "160", *command[place + 2 :]]
-
-
-def language_model(folder):
-    write_shards(folder, split(STORIES * 8, 3))
-    write(folder / "validation.jsonl", STORIES)
-    options = OPTIONS | {"dataset_name": folder, "tokenizer_kind": "char", "block_size": 24,
-                         "config_overrides": TINY_GPT + ",hidden_dropout=0.1,attention_dropout=0.1"}  # fmt: skip
-    return ["train_language_model.py", *flags(options)]
-
-
-TRAININGS = {"translation": translation, "by tokens": translation_by_tokens, "language model": language_model}
+BY_ROWS = {"max_tokens_per_update": None, "global_batch_size": 4}
+TRAININGS = {
+    "translation": (translation, PAIRS * 4, BY_ROWS),
+    "by tokens": (translation, PAIRS * 4, {"max_tokens_per_update": 160}),
+    "language model": (language_model, STORIES * 8, {}),
+}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("num_processes", [1, 2])
 @pytest.mark.parametrize("training", TRAININGS)
 def test_a_killed_streamed_run_ends_as_one_that_was_not(training, num_processes, tmp_path):
-    command = TRAININGS[training](tmp_path / "data")
+    make, rows, options = TRAININGS[training]
+    command = make(tmp_path / "data", **STREAMED, **options)
+    (tmp_path / "data" / "train.jsonl").unlink()
+    write_shards(tmp_path / "data", split(rows, 3))
     finish(start(command, tmp_path / "whole", num_processes))
     process = start(command, tmp_path / "run", num_processes)
     while process.poll() is None and not (tmp_path / "run" / "checkpoint-6" / "manifest.json").is_file():
@@ -312,7 +289,7 @@ def test_a_killed_streamed_run_ends_as_one_that_was_not(training, num_processes,
     kill(process)
     finish(start(command, tmp_path / "run", num_processes, "--resume_from_checkpoint", "last"))
     assert_same_weights(tmp_path / "whole", tmp_path / "run", num_processes == 1)
-    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    record = read_json(tmp_path / "run" / "run.json")
     assert record["epochs"] is None
     assert "train_rows" not in record
     if num_processes == 2:
@@ -323,7 +300,7 @@ def test_a_killed_streamed_run_ends_as_one_that_was_not(training, num_processes,
 @pytest.mark.slow
 def test_one_file_is_streamed_to_two_processes(tmp_path):
     file = write(tmp_path / "train.jsonl", STORIES * 20)
-    command = ["train_language_model.py", *flags(OPTIONS | {"train_file": file, "tokenizer_kind": "char",
-               "block_size": 24, "config_overrides": TINY_GPT, "dataloader_num_workers": 1})]  # fmt: skip
-    finish(start(command, tmp_path / "run", 2))
+    options = {"train_file": file, "tokenizer_kind": "char", "block_size": 24, "config_overrides": TINY_GPT,
+               "max_steps": 3, "use_cpu": "true", "dataloader_num_workers": 1}  # fmt: skip
+    finish(start(["train_language_model.py", *flags(STREAMED | options)], tmp_path / "run", 2))
     assert (tmp_path / "run" / "model.safetensors").is_file()
