@@ -5,7 +5,6 @@ FSDP2: tests/fsdp_on_cpus.py makes accelerate shard on CPUs. Only on GPUs can be
 (torch copies to an accelerator), and how communication and computation overlap.
 """
 
-import json
 import os
 import re
 import shutil
@@ -17,7 +16,7 @@ import pytest
 import torch
 from conftest import ROOT
 from safetensors.torch import load_file
-from test_scripts import PAIRS, STORIES, TINY_GPT, TINY_TRANSFORMER, write
+from test_scripts import LAUNCHER, PAIRS, STORIES, TINY_GPT, TINY_TRANSFORMER, flags, read_json, write
 
 from hf_scratch.loading import SHARDS
 from hf_scratch.manifest import check_manifest
@@ -26,8 +25,6 @@ from hf_scratch.training.fsdp import read_shards
 
 pytestmark = pytest.mark.slow
 
-LAUNCHER = ("-m", "accelerate.commands.launch", "--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend",
-            "no", "--main_process_port", "0", "--num_processes")  # fmt: skip
 FSDP2 = ROOT / "scripts" / "accelerate" / "fsdp2.yaml"
 # at this learning rate, the average of the GPT's last checkpoints is better than the last one
 OPTIONS = {
@@ -77,10 +74,6 @@ def language_model(folder: Path) -> list[str]:
 TRAININGS = {"translation": translation, "language_model": language_model}
 
 
-def flags(options: dict) -> list[str]:
-    return [str(word) for name, value in options.items() for word in (f"--{name}", value)]
-
-
 def train(command: list[str], output_dir: Path, *args, num_processes: int = 2, sharding: Path | None = None) -> str:
     """Run a training command to its end, by DDP or with a configuration of FSDP.
 
@@ -88,7 +81,9 @@ def train(command: list[str], output_dir: Path, *args, num_processes: int = 2, s
         What it printed on stderr. With FSDP, the parameters are sharded: the launcher has looked.
     """
     words = [sys.executable, *LAUNCHER, num_processes]
-    words += ["--multi_gpu"] if sharding is None else ["--config_file", sharding, ROOT / "tests" / "fsdp_on_cpus.py"]
+    if sharding is not None:
+        words.remove("--multi_gpu")
+        words += ["--config_file", sharding, ROOT / "tests" / "fsdp_on_cpus.py"]
     words += [ROOT / "scripts" / command[0], *command[1:], "--output_dir", output_dir, *args]
     done = subprocess.run(list(map(str, words)), capture_output=True, text=True, timeout=300)
     if done.returncode == 0 and sharding is not None:
@@ -99,7 +94,7 @@ def train(command: list[str], output_dir: Path, *args, num_processes: int = 2, s
 
 
 def losses(run: Path) -> list[tuple]:
-    history = json.loads((run / "trainer_state.json").read_text(encoding="utf-8"))["log_history"]
+    history = read_json(run / "trainer_state.json")["log_history"]
     return [(entry["step"], name, entry[name]) for entry in history for name in LOSSES if name in entry]
 
 
@@ -113,23 +108,20 @@ def fsdp_run(request, tmp_path_factory) -> tuple[str, list[str], Path]:
     return request.param, command, folder / "run"
 
 
-def test_fsdp2_has_the_losses_of_ddp(fsdp_run, tmp_path):
+@pytest.mark.parametrize("other", ["DDP", "compiled"])
+def test_fsdp2_has_the_losses_of_ddp_and_compiled_its_own(fsdp_run, tmp_path, other):
     _, command, run = fsdp_run
-    train(command, tmp_path / "ddp")
-    found, expected = losses(run), losses(tmp_path / "ddp")
+    if other == "DDP":
+        train(command, tmp_path)
+    else:
+        train(command, tmp_path, "--torch_compile_backend", "aot_eager", sharding=FSDP2)
+    found, expected = losses(run), losses(tmp_path)
     assert [entry[:2] for entry in found] == [entry[:2] for entry in expected]
     assert len(found) >= 9
-    assert [entry[2] for entry in found] == pytest.approx([entry[2] for entry in expected], rel=1e-5)
-    whole, other = (load_file(each / "model.safetensors") for each in (run, tmp_path / "ddp"))
-    assert whole.keys() == other.keys()
-
-
-def test_fsdp2_compiled_has_the_same_losses(fsdp_run, tmp_path):
-    _, command, run = fsdp_run
-    train(command, tmp_path / "run", "--torch_compile_backend", "aot_eager", sharding=FSDP2)
-    found, expected = losses(tmp_path / "run"), losses(run)
-    assert [entry[:2] for entry in found] == [entry[:2] for entry in expected]
-    assert [entry[2] for entry in found] == pytest.approx([entry[2] for entry in expected], rel=1e-4)
+    tolerance = 1e-5 if other == "DDP" else 1e-4
+    assert [entry[2] for entry in found] == pytest.approx([entry[2] for entry in expected], rel=tolerance)
+    weights = [load_file(folder / "model.safetensors").keys() for folder in (run, tmp_path)]
+    assert weights[0] == weights[1]
 
 
 def test_a_run_of_fsdp2_ends_with_a_whole_model(fsdp_run, tmp_path):
@@ -138,12 +130,10 @@ def test_a_run_of_fsdp2_ends_with_a_whole_model(fsdp_run, tmp_path):
     for step in (2, 4, 6):
         checkpoint = run / f"checkpoint-{step}"
         assert check_manifest(checkpoint)["num_processes"] == 2
-        listed = json.loads((checkpoint / "manifest.json").read_text(encoding="utf-8"))["files"]
+        listed = read_json(checkpoint / "manifest.json")["files"]
         assert shards | {"optimizer_0/__0_0.distcp", "optimizer_0/__1_0.distcp", "config.json"} <= listed.keys()
         assert "model.safetensors" not in listed
-    record, state = (
-        json.loads((run / name).read_text(encoding="utf-8")) for name in ("run.json", "trainer_state.json")
-    )
+    record, state = read_json(run / "run.json"), read_json(run / "trainer_state.json")
     if family == "language_model":
         assert record["weights"] == "averaged over 3 checkpoints"
         expected = average_checkpoints([run / f"checkpoint-{step}" for step in (2, 4, 6)])
@@ -164,24 +154,27 @@ def test_a_moving_average_is_refused_under_fsdp2(fsdp_run, tmp_path):
     assert "`ema_decay` is 0.9, but the weights are split among processes. Set `average_checkpoints`" in printed
 
 
-def test_a_run_of_fsdp2_resumes_from_shards(fsdp_run, tmp_path):
+def resume(fsdp_run, folder: Path, *options, **kwargs) -> None:
+    """Train from checkpoint-4 of the run on."""
     _, command, run = fsdp_run
     for step in (2, 4):
-        shutil.copytree(run / f"checkpoint-{step}", tmp_path / "run" / f"checkpoint-{step}")
-    train(command, tmp_path / "run", "--resume_from_checkpoint", "last", sharding=FSDP2)
-    assert losses(tmp_path / "run") == losses(run)
-    whole, resumed = (load_file(each / "model.safetensors") for each in (run, tmp_path / "run"))
+        shutil.copytree(run / f"checkpoint-{step}", folder / f"checkpoint-{step}")
+    train(command, folder, "--resume_from_checkpoint", "last", *options, sharding=FSDP2, **kwargs)
+
+
+def test_a_run_of_fsdp2_resumes_from_shards(fsdp_run, tmp_path):
+    _, _, run = fsdp_run
+    resume(fsdp_run, tmp_path)
+    assert losses(tmp_path) == losses(run)
+    whole, resumed = (load_file(each / "model.safetensors") for each in (run, tmp_path))
     assert all(resumed[name].equal(weight) for name, weight in whole.items())
 
 
 @pytest.mark.parametrize("fsdp_run", ["language_model"], indirect=True)
 def test_a_run_of_fsdp2_resumes_on_more_processes(fsdp_run, tmp_path):
-    _, command, run = fsdp_run
-    for step in (2, 4):
-        shutil.copytree(run / f"checkpoint-{step}", tmp_path / "run" / f"checkpoint-{step}")
-    options = ("--resume_from_checkpoint", "last", "--per_device_train_batch_size", 2)
-    train(command, tmp_path / "run", *options, num_processes=4, sharding=FSDP2)
-    found, expected = ([e[2] for e in losses(each) if e[1] == "loss"] for each in (tmp_path / "run", run))
+    _, _, run = fsdp_run
+    resume(fsdp_run, tmp_path, "--per_device_train_batch_size", 2, num_processes=4)
+    found, expected = ([e[2] for e in losses(each) if e[1] == "loss"] for each in (tmp_path, run))
     assert found == pytest.approx(expected, rel=1e-5)
 
 

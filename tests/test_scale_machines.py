@@ -14,13 +14,10 @@ import psutil
 import pytest
 from conftest import ROOT
 from test_faults import TRAININGS, assert_same_weights, finish, is_saving, kill, language_model
-from test_scripts import TINY_GPT
 
 from hf_scratch.training.checkpoints import numbered_checkpoints, step_of, whole_checkpoints
 
 pytestmark = pytest.mark.slow
-
-# ---- several machines, restarts ----
 
 
 def free_port() -> str:
@@ -82,16 +79,14 @@ def last_step(run: Path) -> int:
 
 @pytest.fixture
 def command(tmp_path) -> list[str]:
-    (tmp_path / "data").mkdir()
-    return [*language_model(tmp_path / "data"), "--max_steps", "30"]
+    return language_model(tmp_path / "data", max_steps=30)
 
 
 @pytest.mark.parametrize("first", [0, 1])
 @pytest.mark.parametrize("training", TRAININGS)
 def test_a_killed_worker_is_restarted(training, first, tmp_path, fresh_stores):
     """One of the processes at some moment, then the other one while a checkpoint is written."""
-    (tmp_path / "data").mkdir()
-    command = [*TRAININGS[training](tmp_path / "data"), "--max_steps", "30"]
+    command = TRAININGS[training](tmp_path / "data", max_steps=30)
     two = ("--standalone", "--nproc-per-node", "2", "--max-restarts", "5")
     finish(torchrun(command, tmp_path / "whole", launcher=two))
     run, generator = tmp_path / "run", random.Random(f"{training} {first}")
@@ -136,28 +131,7 @@ def test_restarted_machines_go_on(command, tmp_path, fresh_stores):
     assert_same_weights(tmp_path / "whole", run, is_exact=False)
 
 
-@pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2), (2, 4)])
-def test_another_number_of_processes_goes_on(before, after, command, tmp_path):
-    """An update has four rows, whatever the number of processes. Without dropout, the weights are the same."""
-    command += ["--config_overrides", TINY_GPT]
-    counts = {count: ("--per_device_train_batch_size", str(4 // count)) for count in (1, 2, 4)}
-
-    def start(count: int, folder: Path, *options: str) -> subprocess.Popen:
-        return torchrun(
-            command, folder, *counts[count], *options, launcher=("--standalone", f"--nproc-per-node={count}")
-        )
-
-    finish(start(before, tmp_path / "whole", "--max_steps", "9"))
-    process = start(before, tmp_path / "run", "--max_steps", "9")
-    while process.poll() is None and not whole_checkpoints(tmp_path / "run"):
-        time.sleep(0.0005)
-    kill(process)
-    finish(start(after, tmp_path / "run", "--max_steps", "9", "--resume_from_checkpoint", "auto"))
-    assert_same_weights(tmp_path / "whole", tmp_path / "run", is_exact=False)
-
-
 def test_machines_with_different_data_are_refused(command, tmp_path):
-    (tmp_path / "other").mkdir()
     other = language_model(tmp_path / "other")
     stories = tmp_path / "other" / "train.jsonl"
     stories.write_text(stories.read_text().replace("a", "e"))

@@ -1,14 +1,13 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 """Each update sees the same rows on one process and on several. `make test-scale` runs these."""
 
-import json
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
-from test_faults import finish, flags, start
-from test_scripts import PAIRS, STORIES, TINY_GPT, TINY_TRANSFORMER, write
+from test_faults import finish, start
+from test_scripts import PAIRS, STORIES, TINY_GPT, TINY_TRANSFORMER, flags, read_json, write
 
 pytestmark = pytest.mark.slow
 
@@ -43,8 +42,8 @@ CASES = {
 
 
 def losses(output_dir: Path) -> list[float]:
-    state = json.loads((output_dir / "trainer_state.json").read_text())
-    return [entry["loss"] for entry in state["log_history"] if "loss" in entry]
+    history = read_json(output_dir / "trainer_state.json")["log_history"]
+    return [entry["loss"] for entry in history if "loss" in entry]
 
 
 @pytest.mark.parametrize("case", CASES)
