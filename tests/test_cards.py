@@ -1,6 +1,5 @@
 """What the training scripts write at their end, run in this process on a few rows."""
 
-import json
 import re
 import sys
 from types import SimpleNamespace
@@ -9,8 +8,8 @@ import pytest
 import torch
 from conftest import load_script, make_transformer
 from huggingface_hub import ModelCard
-from test_bad_inputs import PAIRS, TEXTS
-from test_scripts import TINY_GPT, TINY_TRANSFORMER, write
+from test_bad_inputs import TEXTS
+from test_scripts import PAIRS, TINY_GPT, TINY_TRANSFORMER, flags, read_json, write
 
 from hf_scratch.evaluation.translation import evaluate_translation
 from hf_scratch.reporting.cards import Card, describe_for_hub, describe_objective
@@ -21,35 +20,42 @@ def train(tmp_path, monkeypatch):
     """Runs a training script of one update, and returns its folder."""
     pairs, texts = write(tmp_path / "pairs.jsonl", PAIRS), write(tmp_path / "texts.jsonl", TEXTS)
 
-    def run(name, out, *flags, languages=("en", "de"), **options):
-        if name == "train_translation":
-            options = {"train_file": pairs, "source_lang": languages[0], "target_lang": languages[1], **options}
-            options |= {"num_beams": 1}
-        else:
-            options = {"train_file": texts, "block_size": 16, **options}
+    def run(name, out, *words, languages=("en", "de"), **others):
         options = {
             "output_dir": tmp_path / out, "vocab_size": 300, "max_steps": 1, "use_cpu": "true", "report_to": "none",
-            "disable_tqdm": "true", "save_strategy": "no", **options,
+            "disable_tqdm": "true", "save_strategy": "no",
         }  # fmt: skip
-        words = [str(word) for key, value in options.items() for word in (f"--{key}", value)]
-        monkeypatch.setattr(sys, "argv", [f"scripts/{name}.py", *words, *flags])
+        if name == "train_translation":
+            options |= {"train_file": pairs, "source_lang": languages[0], "target_lang": languages[1], "num_beams": 1}
+        else:
+            options |= {"train_file": texts, "block_size": 16}
+        if "model_name_or_path" not in others:
+            options["config_overrides"] = TINY_TRANSFORMER if name == "train_translation" else TINY_GPT
+        monkeypatch.setattr(sys, "argv", [f"scripts/{name}.py", *flags(options | others), *words])
         load_script(name).main()
         return tmp_path / out
 
     return run
 
 
-@pytest.mark.parametrize(
-    ("name", "overrides"), [("train_language_model", TINY_GPT), ("train_translation", TINY_TRANSFORMER)]
-)
-def test_a_run_without_validation_and_test_has_a_card_and_a_record(name, overrides, train):
-    folder = train(name, name, config_overrides=overrides)
-    card = ModelCard.load(folder / "README.md")
+def run_example(card: ModelCard, folder):
+    (usage,) = re.findall(r"```python\n(.*?)```", card.text, flags=re.S)
+    exec(usage.replace(f"USER/{folder.name}", str(folder)), {})
+
+
+def read_examples(text: str) -> list[str]:
+    """The rows of the table of examples."""
+    return text.split("## Examples")[1].split("## Training")[0].strip().splitlines()[4:]
+
+
+@pytest.mark.parametrize("name", ["train_language_model", "train_translation"])
+def test_a_run_without_validation_and_test_has_a_card_and_a_record(name, train):
+    folder = train(name, name)
+    card, record = ModelCard.load(folder / "README.md"), read_json(folder / "run.json")
     assert card.data.base_model is None
-    record = json.loads((folder / "run.json").read_text(encoding="utf-8"))
     recipe = "own_pairs" if name == "train_translation" else "own_texts"
     assert (record["recipe"], record["seed"], record["metrics"]) == (recipe, 1, {})
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config = read_json(folder / "config.json")
     layers, positions = "num_hidden_layers 1", "learned"
     if name == "train_translation":
         assert record["train_rows"] == len(PAIRS)
@@ -63,24 +69,16 @@ def test_a_run_without_validation_and_test_has_a_card_and_a_record(name, overrid
         assert f"| {row} |" in card.text
 
 
-def test_a_card_names_the_device_that_was_used(train, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda *_: "An unused GPU")
-    folder = train("train_language_model", "out", config_overrides=TINY_GPT)  # with --use_cpu true
-    assert "An unused GPU" not in (folder / "README.md").read_text(encoding="utf-8")
-
-
 def test_a_card_claims_no_licence_and_has_five_examples(train, tmp_path):
     files = {"validation_file": tmp_path / "pairs.jsonl", "test_file": write(tmp_path / "unseen.jsonl", PAIRS)}
-    folder = train("train_translation", "translator", config_overrides=TINY_TRANSFORMER, **files)
+    folder = train("train_translation", "translator", **files)
     card = ModelCard.load(folder / "README.md")
     assert card.data.license is None
-    (usage,) = re.findall(r"```python\n(.*?)```", card.text, flags=re.S)
-    exec(usage.replace("USER/translator", str(folder)), {})
+    run_example(card, folder)
     assert "The test set's 12 texts by greedy search." in card.text
     assert re.search(r"\| chrF \| [\d.]+ \| test set, `unseen.jsonl` \|", card.text)
     assert {result.dataset_name for result in card.data.eval_results} == {"pairs.jsonl", "unseen.jsonl"}
-    rows = card.text.split("## Examples")[1].split("## Training")[0].strip().splitlines()[4:]
+    rows = read_examples(card.text)
     assert len(rows) == 5
     translations = (folder / "test_translations.txt").read_text(encoding="utf-8").split("\n")
     for row, pair, translation in zip(rows, PAIRS, translations, strict=False):
@@ -89,22 +87,24 @@ def test_a_card_claims_no_licence_and_has_five_examples(train, tmp_path):
         assert row == f"| {' | '.join(' '.join(text.split()) for text in expected)} |"
 
 
-def test_a_card_names_the_licence_and_the_repository_that_are_given(train):
-    flags = ("--license", "mit", "--hub_model_id", "ada/writer")
-    card = ModelCard.load(train("train_language_model", "out", *flags, config_overrides=TINY_GPT) / "README.md")
+def test_a_card_names_the_licence_and_the_repository_that_are_given_and_the_device_that_was_used(train, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda *_: "An unused GPU")
+    folder = train("train_language_model", "out", "--license", "mit", "--hub_model_id", "ada/writer")
+    card = ModelCard.load(folder / "README.md")
     assert card.data.license == "mit"
     assert "The weights' licence is `mit`." in card.text
     assert 'name = "ada/writer"' in card.text
+    assert "An unused GPU" not in card.text
 
 
 @pytest.mark.parametrize("is_short", [True, False])
 def test_one_or_two_words_have_exact_matches_and_no_bleu(is_short, train, tmp_path):
     pairs = PAIRS if is_short else [{"en": pair["en"], "de": f"{pair['de']} and a hen"} for pair in PAIRS]
     files = {f"{split}_file": write(tmp_path / f"{split}.jsonl", pairs) for split in ("train", "validation", "test")}
-    evaluations = {"eval_strategy": "steps", "predict_with_generate": "true", "config_overrides": TINY_TRANSFORMER}
+    evaluations = {"eval_strategy": "steps", "predict_with_generate": "true"}
     folder = train("train_translation", "short", **files, **evaluations)
-    record = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-    card = ModelCard.load(folder / "README.md")
+    card, record = ModelCard.load(folder / "README.md"), read_json(folder / "run.json")
     for names in (card.text, str(card.data.to_dict()), str(record)):
         assert ("bleu" in names.lower()) is not is_short
     assert {"exact_match", "chrf"} <= record["metrics"]["test"].keys()
@@ -113,12 +113,12 @@ def test_one_or_two_words_have_exact_matches_and_no_bleu(is_short, train, tmp_pa
 
 
 def test_a_resumed_runs_card_is_of_the_whole_run(train):
-    options = {"config_overrides": TINY_GPT, "save_strategy": "steps", "save_steps": 3, "max_steps": 4}
+    options = {"save_strategy": "steps", "save_steps": 3, "max_steps": 4}
     folder = train("train_language_model", "run", "--max_minutes", "1e-9", **options)
-    first = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    first = read_json(folder / "run.json")
     for word in ("last", "auto"):
         train("train_language_model", "run", f"--resume_from_checkpoint={word}", **options)
-    whole = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    whole = read_json(folder / "run.json")
     assert [entry["step"] for entry in whole["log"] if "loss" in entry] == [1, 3, 4]  # no update was due to be logged
     assert whole["log"][0] == first["log"][0]
     assert whole["minutes"] > first["minutes"] > 0
@@ -148,28 +148,29 @@ def test_a_writers_examples_begin_differently_and_are_cut(train, tmp_path):
     folder = train("train_language_model", "writer", config_overrides=overrides, validation_file=texts)
     text = (folder / "README.md").read_text(encoding="utf-8")
     assert "Different beginnings of the validation set, drawn with seed 0." in text
-    rows = text.split("## Examples")[1].split("## Training")[0].strip().splitlines()[4:]
+    rows = read_examples(text)
     beginnings = [row.split("|")[1].strip() for row in rows]
     assert beginnings == [begun, "word word word", "y" * 396 + " ...", "0 is a number.", "1 is a number."]
     assert all(len(row) < 850 for row in rows)
 
 
-def test_a_summarizer_is_scored_with_rouge(train, tmp_path):
+def test_a_translator_that_learns_to_summarise_is_scored_with_rouge_and_forgets_its_languages(train, tmp_path):
+    first = train("train_translation", "first")
     files = {"validation_file": tmp_path / "pairs.jsonl", "test_file": tmp_path / "pairs.jsonl"}
-    evaluations = {"eval_strategy": "steps", "predict_with_generate": "true", "config_overrides": TINY_TRANSFORMER}
-    folder = train("train_translation", "summarizer", task="summarization", **files, **evaluations)
-    metrics = json.loads((folder / "run.json").read_text(encoding="utf-8"))["metrics"]
+    options = {"eval_strategy": "steps", "predict_with_generate": "true", "task": "summarization"}
+    folder = train("train_translation", "summarizer", model_name_or_path=first, **files, **options)
+    metrics = read_json(folder / "run.json")["metrics"]
     assert {"loss", "rougeL", "exact_match"} == metrics["validation"].keys()
     assert {"rouge1", "rouge2", "rougeL"} <= metrics["test"].keys()
     assert not any("bleu" in name for split in metrics.values() for name in split)
     card = ModelCard.load(folder / "README.md")
     assert card.data.pipeline_tag == "summarization"
-    (usage,) = re.findall(r"```python\n(.*?)```", card.text, flags=re.S)
-    exec(usage.replace("USER/summarizer", str(folder)), {})
+    run_example(card, folder)
     assert card.data.language is None
     assert "| ROUGE-L |" in card.text
     assert "f-measure|stemmer:no|" in card.text
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    assert read_json(first / "config.json")["target_lang"] == "de"
+    config = read_json(folder / "config.json")
     assert (config.get("source_lang"), config.get("target_lang"), config["task"]) == (None, None, "summarization")
 
 
@@ -179,25 +180,17 @@ def test_the_hub_is_told_the_codes_of_languages_alone():
     assert ModelCard(f"---\n{text}\n---\n").data.language == ["en"]
 
 
-def test_a_translator_that_learns_to_summarise_forgets_its_languages(train):
-    first = train("train_translation", "first", config_overrides=TINY_TRANSFORMER)
-    second = train("train_translation", "second", task="summarization", model_name_or_path=first)
-    configs = [json.loads((folder / "config.json").read_text(encoding="utf-8")) for folder in (first, second)]
-    assert [config.get("target_lang") for config in configs] == ["de", None]
-
-
 def test_a_training_on_another_pair_is_of_that_pair(train, tmp_path, caplog):
-    first = train("train_translation", "first", config_overrides=TINY_TRANSFORMER)
+    first = train("train_translation", "first")
     options = {"model_name_or_path": first, "test_file": tmp_path / "pairs.jsonl", "max_source_length": 3}
     second = train("train_translation", "second", languages=("de", "en"), **options)
-    config = json.loads((second / "config.json").read_text(encoding="utf-8"))
+    config = read_json(second / "config.json")
     assert (config["source_lang"], config["target_lang"]) == ("de", "en")
     assert "The model's `source_lang` was 'en'; it is 'de' from now on." in caplog.text
     text = (second / "README.md").read_text(encoding="utf-8")
     assert "translates from `de` to `en`. Trained further from `first` with" in text
     assert ModelCard(text).data.base_model == "first"
-    scores = json.loads((second / "test_results.json").read_text(encoding="utf-8"))
-    assert scores["bleu_moses_signature"].startswith("moses-en|")
+    assert read_json(second / "test_results.json")["bleu_moses_signature"].startswith("moses-en|")
     assert "| cut rows | train: 12 of 12 sources at 3 tokens |" in text
     assert "train: cut 12 of 12 sources at 3 tokens." in caplog.text
 
