@@ -28,10 +28,7 @@ def parse(*words):
 @pytest.fixture
 def recipe(tmp_path):
     path = tmp_path / "small.yaml"
-    path.write_text(
-        "block_size: 32\nlearning_rate: 2.0e-3\nconfig_overrides:\n  hidden_size: 16\nuse_cpu: true\n",
-        encoding="utf-8",
-    )
+    path.write_text("block_size: 32\nlearning_rate: 2.0e-3\nconfig_overrides:\n  hidden_size: 16\n", encoding="utf-8")
     return path
 
 
@@ -130,10 +127,8 @@ def test_chosen_options_are_flags_in_place_of_the_budget():
     [
         ("blok_size: 32", [], "unexpected in the recipe 'recipe': --blok_size=32. Did you mean `block_size`?"),
         ("block_size: [1, 2]", [], "unexpected: 2"),
-        ("eval_strategy: daily", [], "invalid choice: 'daily'"),
         ("accelerator_config: {a: 1}", [], "unexpected keyword argument 'a'"),
         ("seed: 1", ["stray"], "unexpected: stray"),
-        ("seed: 1", ["--blok_siz", "3"], "unexpected: --blok_siz. Did you mean `block_size`?"),
         ("config_overrides: 'a=1,a=2'", [], "must be JSON or a=1,b=2; got 'a=1,a=2'"),
         ("seed: 1", ["--config_overrides", "a=!!python/name:os.system x"], "must be JSON or a=1,b=2"),
         ("seed: 1", ["--config_overrides", "a=[1"], "must be JSON or a=1,b=2"),
@@ -151,10 +146,7 @@ def test_bad_usage_is_named(recipe, flags, message, tmp_path):
         (["--source_lang=fr", "--target_lang=fr"], "`source_lang` and `target_lang` are both 'fr'"),
         (["--budget_minutes=0"], "`budget_minutes` is 0. Leave it out"),
         (["--budget_minutes=3", "--max_steps=3"], "`budget_minutes` and `max_steps` do not go together"),
-        (
-            ["--config_overrides=d_modell=16"],
-            "'d_modell', which ScratchTransformerConfig does not. Did you mean",
-        ),
+        (["--config_overrides=d_modell=16"], "'d_modell', which ScratchTransformerConfig does not. Did you mean"),
         (["--global_batch_size=8", "--gradient_accumulation_steps=1"], "`gradient_accumulation_steps` follows"),
         (["--bpe_dropout=0.1"], "`bpe_dropout` is not an option of this script"),
     ],
@@ -181,12 +173,10 @@ def test_a_recipes_numbers_and_words_are_those_of_yaml_1_2(recipe):
     assert (args.hub_model_id, data_args.teacher_models) == ("2024-01-01", ["a", "b"])
 
 
-def test_overrides_in_each_form():
+def test_overrides_have_the_types_of_json_and_may_have_common_names():
+    overrides = ModelArguments(config_overrides="hidden_size=16,norm_first=false,hidden_dropout=0.1")
     expected = {"hidden_size": 16, "norm_first": False, "hidden_dropout": 0.1}
-    text = "hidden_size=16,norm_first=false,hidden_dropout=0.1"
-    json = '{"hidden_size": 16, "norm_first": false, "hidden_dropout": 0.1}'
-    for overrides in (expected, text, json):
-        assert read_model_fields(ModelArguments(config_overrides=overrides), ScratchGPTConfig) == expected
+    assert read_model_fields(overrides, ScratchGPTConfig) == expected
     assert read_model_fields(ModelArguments(), ScratchGPTConfig) == {}
     overrides = ModelArguments(config_overrides="hidden_size=8")
     assert read_model_fields(overrides, ScratchTransformerConfig) == {"d_model": 8}  # by attribute_map
@@ -200,9 +190,8 @@ def test_several_gpus_need_several_processes():
 @pytest.mark.parametrize("name", ["demo_numbers", "demo_numbers.yaml"])
 def test_a_recipe_of_the_package_is_found_by_its_name(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    types = (ModelArguments, TranslationArguments, Seq2SeqTrainingArguments)
-    (_, data_args, _), recipe = parse_arguments(*types, args=[name, *OUT])
-    assert (data_args.dataset_name, recipe) == ("embedded:numbers", "demo_numbers")
+    line = CommandLine([name])
+    assert (line.recipe["dataset_name"], line.name) == ("embedded:numbers", "demo_numbers")
     (tmp_path / "demo_numbers.yaml").write_text("dataset_name: embedded:summaries\n", encoding="utf-8")
-    (_, data_args, _), _ = parse_arguments(*types, args=["demo_numbers.yaml", *OUT])
-    assert data_args.dataset_name == "embedded:summaries"  # a file of the user's comes first
+    line = CommandLine(["demo_numbers.yaml"])
+    assert line.recipe["dataset_name"] == "embedded:summaries"  # a file of the user's comes first

@@ -68,13 +68,6 @@ def test_errors_and_the_command_to_resume_by_name_it(hf_scratch):
     assert command_words() == ["hf-scratch", "train-translation"]
 
 
-def test_a_recipe_of_another_command_is_named(hf_scratch):
-    words = ("--output_dir", "x", "--dataset_name", "embedded:numbers")
-    code, text = hf_scratch("train-translation", "own_texts", *words)
-    assert code == 2
-    assert "in the recipe 'own_texts': --packing=True" in text
-
-
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [

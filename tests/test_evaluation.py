@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from conftest import make_gpt, make_transformer
+from conftest import FAMILIES, make_gpt, make_transformer
 from datasets import Dataset
 from peft import PromptTuningConfig, get_peft_model
 from test_loss_without_logits import LargestTensor
@@ -32,14 +32,16 @@ SIZES = {"n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 128, "bos_token
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    return train_tokenizer(["abc"], "char", 30, 128, show_progress=False)
+    return train_tokenizer(["abcß"], "char", 30, 128, show_progress=False)
 
 
-def make_trainer(trainer_class, arguments_class, model, rows, folder, **options):
-    args = arguments_class(
-        folder, per_device_eval_batch_size=70, report_to="none", disable_tqdm=True, use_cpu=True, **options
-    )
-    return trainer_class(model=model, args=args, eval_dataset=rows)
+def make_trainer(model, rows, folder, **options):
+    options = {"per_device_eval_batch_size": 70, "report_to": "none", "disable_tqdm": True, "use_cpu": True, **options}
+    if model.config.is_encoder_decoder:
+        args = Seq2SeqTrainingArguments(folder, predict_with_generate=True, **options)
+        model.generation_config.max_length = 3
+        return TranslationTrainer(model=model, args=args, eval_dataset=rows)
+    return LanguageModelTrainer(model=model, args=TrainingArguments(folder, **options), eval_dataset=rows)
 
 
 def largest_tensor(evaluate) -> int:
@@ -53,72 +55,65 @@ def test_bits_per_byte_need_no_tensor_of_all_logits(tokenizer):
     assert largest_tensor(lambda: evaluate_language_model(model, tokenizer, TEXTS, batch_size=70)) < LOGITS / 8
 
 
-def test_trainers_evaluation_needs_no_tensor_of_all_logits(tokenizer, tmp_path):
+@pytest.mark.parametrize("family", FAMILIES)
+def test_trainers_evaluation_needs_no_tensor_of_all_logits(family, tmp_path):
+    """Also where it translates."""
     ids = torch.randint(5, VOCABULARY, (70, 40)).tolist()
-    model = make_gpt(vocab_size=VOCABULARY, hidden_size=16)
-    rows = Dataset.from_dict({"input_ids": ids, "labels": ids})
-    trainer = make_trainer(LanguageModelTrainer, TrainingArguments, model, rows, tmp_path)
-    assert largest_tensor(trainer.evaluate) < LOGITS / 8
-    with torch.no_grad():
-        expected = model(torch.tensor(ids), labels=torch.tensor(ids)).loss.item()
-    assert trainer.evaluate()["eval_loss"] == pytest.approx(expected, rel=1e-6)
-    assert trainer.predict(rows).predictions.shape == (70, 40, VOCABULARY)  # these are the logits
-
-
-def test_an_evaluation_that_translates_needs_no_tensor_of_all_logits(tmp_path):
-    ids = torch.randint(5, VOCABULARY, (70, 40)).tolist()
-    model = make_transformer(vocab_size=VOCABULARY)
+    model = FAMILIES[family](vocab_size=VOCABULARY)
     rows = Dataset.from_dict({"input_ids": ids, "attention_mask": [[1] * 40] * 70, "labels": ids})
-    trainer = make_trainer(
-        TranslationTrainer, Seq2SeqTrainingArguments, model, rows, tmp_path, predict_with_generate=True
-    )
-    trainer.compute_metrics = lambda prediction: {"rows": len(prediction.predictions)}
-    model.generation_config.max_length = 3
+    trainer = make_trainer(model, rows, tmp_path)
+    if family == "transformer":
+        trainer.compute_metrics = lambda prediction: {"rows": len(prediction.predictions)}
     assert largest_tensor(trainer.evaluate) < LOGITS / 8
     with torch.no_grad():
         expected = model(torch.tensor(ids), labels=torch.tensor(ids)).loss.item()
-    assert trainer.evaluate()["eval_loss"] == pytest.approx(expected, rel=1e-6)
-    assert trainer.evaluate()["eval_rows"] == 70
+    figures = trainer.evaluate()
+    assert figures["eval_loss"] == pytest.approx(expected, rel=1e-6)
+    if family == "transformer":
+        assert figures["eval_rows"] == 70
+    else:
+        assert trainer.predict(rows).predictions.shape == (70, 40, VOCABULARY)  # these are the logits
 
 
 def test_rows_are_translated_in_their_order_where_training_groups_them_by_length(tokenizer, tmp_path):
     lengths = [5, 3, 9, 7, 2, 8, 4, 6]
-    rows = {"input_ids": [[5] * n for n in lengths], "attention_mask": [[1] * n for n in lengths]}
-    rows = Dataset.from_dict({**rows, "labels": [[5] * n for n in lengths]})
-    trainer = make_trainer(
-        TranslationTrainer, Seq2SeqTrainingArguments, make_transformer(), rows, tmp_path,
-        train_sampling_strategy="group_by_length", predict_with_generate=True,
-    )  # fmt: skip
+    ids = [[5] * n for n in lengths]
+    rows = Dataset.from_dict({"input_ids": ids, "attention_mask": [[1] * n for n in lengths], "labels": ids})
+    trainer = make_trainer(make_transformer(), rows, tmp_path, train_sampling_strategy="group_by_length")
     trainer.data_collator = DataCollatorForSeq2Seq(tokenizer)
     trainer.compute_metrics = lambda prediction: {"lengths": (prediction.label_ids == 5).sum(1).tolist()}
-    trainer.model.generation_config.max_length = 3
     assert trainer.evaluate()["eval_lengths"] == lengths
 
 
+COMMON = {"vocab_size": 30, "initializer_range": 0.3}
 SCALED = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+MODELS = {
+    "scratch_gpt": lambda: make_gpt(vocab_size=30, max_position_embeddings=128),
+    "gpt2": lambda: GPT2LMHeadModel(GPT2Config(**COMMON, **SIZES)),
+    # divides the head's output by 4
+    "granite": lambda: GraniteForCausalLM(
+        GraniteConfig(logits_scaling=4.0, max_position_embeddings=128, **COMMON, **SCALED)
+    ),
+}
 
 
-@pytest.mark.parametrize("family", ["scratch_gpt", "gpt2", "granite"])
-def test_each_family_is_charged_what_its_own_loss_says(family, tokenizer):
+@pytest.mark.parametrize("family", MODELS)
+def test_each_family_is_charged_for_each_token_once_what_its_own_loss_says(family, tokenizer):
     torch.manual_seed(0)
-    make = {
-        "scratch_gpt": lambda: make_gpt(vocab_size=30, max_position_embeddings=128),
-        "gpt2": lambda: GPT2LMHeadModel(GPT2Config(vocab_size=30, initializer_range=0.3, **SIZES)),
-        # divides the head's output by 4
-        "granite": lambda: GraniteForCausalLM(
-            GraniteConfig(
-                vocab_size=30, logits_scaling=4.0, initializer_range=0.3, max_position_embeddings=128, **SCALED
-            )
-        ),
-    }
-    model, texts = make[family]().eval(), TEXTS[:5]
-    nats = 0.0
+    model, texts = MODELS[family]().eval(), ["abc", "b" * 30, "ca" * 20, "aß"]
+    nats, tokens = 0.0, sum(len(text) + 1 for text in texts)
     for text in texts:
         ids = torch.tensor([[*tokenizer(text)["input_ids"], tokenizer.eos_token_id]])
         with torch.no_grad():
             nats += model(ids, labels=ids).loss.item() * (ids.shape[1] - 1)
     result = evaluate_language_model(model, tokenizer, texts, batch_size=2)
-    assert result["bits_per_byte"] == pytest.approx(nats / math.log(2) / sum(map(len, texts)), rel=1e-5)
+    assert result["tokens"] == tokens
+    assert result["loss"] == pytest.approx(nats / tokens, rel=1e-5) == math.log(result["perplexity"])
+    assert result["bits_per_byte"] == pytest.approx(nats / math.log(2) / (3 + 30 + 40 + 3), rel=1e-5)
+    windows = evaluate_language_model(model, tokenizer, texts, batch_size=2, block_size=16, stride=4)
+    assert windows["tokens"] == tokens
+    with pytest.raises(ValueError, match="`stride` must be less than `block_size`"):
+        evaluate_language_model(model, tokenizer, texts, block_size=16, stride=16)
 
 
 def test_a_tuned_prompt_stands_before_the_tokens(tokenizer):

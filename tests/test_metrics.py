@@ -9,7 +9,6 @@ from pathlib import Path
 import evaluate
 import pytest
 import torch
-from conftest import make_gpt
 from datasets import Dataset
 
 from hf_scratch import ScratchGPTConfig
@@ -24,7 +23,7 @@ from hf_scratch.evaluation import (
     score_summaries,
     score_translations,
 )
-from hf_scratch.evaluation.language_modeling import evaluate_answers, evaluate_language_model, take_questions
+from hf_scratch.evaluation.language_modeling import evaluate_answers, take_questions
 from hf_scratch.evaluation.translation import has_short_texts
 from hf_scratch.tokenization import train_tokenizer
 
@@ -90,6 +89,7 @@ def test_scores_need_no_cache_and_no_network(monkeypatch, tmp_path):
     assert score_translations(["ein Hund"], ["ein Hund"])["exact_match"] == 1
 
 
+@pytest.mark.slow
 def test_evaluate_is_imported_with_the_first_score():
     code = """
 import sys
@@ -157,25 +157,6 @@ def test_rouge_by_hand():
 def test_chrf_of_equals_and_of_nothing_alike():
     assert score_translations(["eine Katze"], ["eine Katze"])["chrf"] == pytest.approx(100)
     assert score_translations(["xyz"], ["abc"])["chrf"] == 0
-
-
-def test_a_language_model_is_charged_for_each_token_once():
-    texts = ["abc", "b" * 30, "ca" * 20, "aß"]
-    tokenizer = train_tokenizer(texts, "char", 10)
-    model = make_gpt(vocab_size=len(tokenizer), max_position_embeddings=64)
-    whole = evaluate_language_model(model, tokenizer, texts)
-    nats = 0.0
-    for text in texts:
-        ids = torch.tensor([[*tokenizer(text)["input_ids"], tokenizer.eos_token_id]])
-        nats += model(ids, labels=ids).loss.item() * (ids.shape[1] - 1)
-    tokens = sum(len(text) + 1 for text in texts)
-    assert whole["tokens"] == tokens
-    assert whole["loss"] == pytest.approx(nats / tokens, rel=1e-5) == math.log(whole["perplexity"])
-    assert whole["bits_per_byte"] == pytest.approx(nats / math.log(2) / (3 + 30 + 40 + 3), rel=1e-5)
-    windows = evaluate_language_model(model, tokenizer, texts, batch_size=2, block_size=16, stride=4)
-    assert windows["tokens"] == tokens
-    with pytest.raises(ValueError, match="`stride` must be less than `block_size`"):
-        evaluate_language_model(model, tokenizer, texts, block_size=16, stride=16)
 
 
 class Oracle:
