@@ -2,13 +2,11 @@
 """The table of what the articles' choices are worth, and the command that trains its runs."""
 
 import json
-import subprocess
 import sys
 
 from conftest import ROOT
 
 sys.path[:0] = [str(ROOT / "scripts" / "benchmark")]
-SCRIPT = "benchmark/choices"
 
 
 def record(loss, bleu=30.0, epochs=11.76, parameters=2_349_568):
@@ -40,16 +38,9 @@ def test_losses_of_another_vocabulary_are_not_compared():
     assert rows[3].endswith("| 2.300 | 29.0 (-1.0) | 1.84 M | 10.6 | 1 |")
 
 
-def flags_with_run(tmp_path, name) -> list:
-    """The flags for a choice with seed 7, in a folder that has such a run, without any flag."""
-    run = tmp_path / f"{name}_seed7" / "run.json"
+def test_finished_runs_are_not_trained_again(run_here, tmp_path):
+    run = tmp_path / "base_seed7" / "run.json"
     run.parent.mkdir()
     run.write_text(json.dumps(record(1.5)))
-    return ["--data", "nowhere", "--only", name, "--seeds", "7", "--output_dir", tmp_path]
-
-
-def test_finished_runs_are_not_trained_again(tmp_path):
-    command = [sys.executable, ROOT / "scripts" / f"{SCRIPT}.py", *flags_with_run(tmp_path, "base")]
-    process = subprocess.run(list(map(str, command)), capture_output=True, text=True)
-    assert process.returncode == 0, process.stderr
-    assert "the recipe: norm before" in process.stdout
+    flags = ("--data", "nowhere", "--only", "base", "--seeds", "7", "--output_dir", tmp_path)
+    assert "the recipe: norm before" in run_here("benchmark/choices", *flags).stdout

@@ -3,12 +3,10 @@
 
 import json
 import shutil
-import subprocess
-import sys
 
 import pytest
 from conftest import ROOT, make_transformer
-from test_scripts import write
+from test_scripts import run, write
 
 from hf_scratch.loading import load_tokenizer
 from hf_scratch.pipelines import TranslationPipeline
@@ -20,13 +18,6 @@ PAIRS = [
     {"en": "A man sleeps.", "de": "Ein Mann liegt im Bett."},
     {"en": "A man sleeps.", "de": "Ein Mann schläft."},
 ]
-
-
-def run(*flags) -> subprocess.CompletedProcess:
-    command = [sys.executable, str(ROOT / "scripts" / "diversify.py"), *map(str, flags)]
-    process = subprocess.run(command, capture_output=True, text=True)
-    assert process.returncode == 0, process.stderr
-    return process
 
 
 @pytest.fixture
@@ -55,10 +46,11 @@ def read(path) -> list[tuple[str, str]]:
     return [(row["en"], row["de"]) for row in rows]
 
 
-def test_both_directions_add_what_they_translate_once(data, backward, tmp_path):
+def test_both_directions_add_what_they_translate_once(run_here, data, backward, tmp_path):
     folder, translator = backward
     out = tmp_path / "more"
-    printed = run("--dataset_name", data, "--models", FORWARD, folder, "--num_beams", 1, "--output_dir", out).stdout
+    flags = ("--dataset_name", data, "--models", FORWARD, folder, "--num_beams", 1, "--output_dir", out)
+    printed = run_here("diversify", *flags).stdout
     old = list(dict.fromkeys((pair["en"], pair["de"]) for pair in PAIRS))
     german = list(dict.fromkeys(pair["de"] for pair in PAIRS))
     english = [record["translation_text"] for record in translator(german, num_beams=1)]
@@ -74,13 +66,11 @@ def test_both_directions_add_what_they_translate_once(data, backward, tmp_path):
 
 
 @pytest.mark.slow
-def test_two_processes_write_what_one_does(data, tmp_path):
-    flags = ["--dataset_name", data, "--models", FORWARD, "--num_beams", "2", "--batch_size", "1", "--output_dir"]
-    run(*flags, tmp_path / "one")
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    command = [sys.executable, *launcher, ROOT / "scripts" / "diversify.py", *flags, tmp_path / "two"]
-    process = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=200)
-    assert process.returncode == 0, process.stderr
+def test_two_processes_write_what_one_does(run_here, data, tmp_path):
+    flags = ["--dataset_name", data, "--models", FORWARD, "--num_beams", 2, "--batch_size", 1, "--output_dir"]
+    run_here("diversify", *flags, tmp_path / "one")
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")
+    process = run("diversify.py", *flags, tmp_path / "two", launcher=launcher)
     for name in ("train", "validation", "test"):
         assert read(tmp_path / "two" / f"{name}.jsonl") == read(tmp_path / "one" / f"{name}.jsonl")
     assert process.stdout.count("train: ") == 1

@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 CODE = """
 import sys
 from pathlib import Path
@@ -24,16 +26,12 @@ assert read_recipe(folder / "recipe.yaml") == {"run_name": texts[0]}
 """
 
 
+@pytest.mark.slow
 def test_an_ascii_locale_changes_nothing(tmp_path):
     (tmp_path / "train.jsonl").write_text('{"text": "für 世界"}\n', encoding="utf-8")
     (tmp_path / "recipe.yaml").write_text("run_name: für 世界\n", encoding="utf-8")
-    locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    done = subprocess.run(
-        [sys.executable, "-c", CODE, str(tmp_path)],
-        env={**os.environ, **locale},
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
+    environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    command = [sys.executable, "-c", CODE, str(tmp_path)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "lines.txt").read_text(encoding="utf-8") == "für 世界\n"

@@ -31,6 +31,15 @@ def make_encoder(tokenizer, **overrides):
     return make_gpt(vocab_size=len(tokenizer), is_causal=False, **overrides)
 
 
+def make_trainer(tokenizer, rows, folder, collator, **options):
+    args = TrainingArguments(
+        folder, per_device_train_batch_size=20, per_device_eval_batch_size=20, save_strategy="no", report_to="none",
+        disable_tqdm=True, use_cpu=True, dataloader_pin_memory=False, **options,
+    )  # fmt: skip
+    data = {"train_dataset": rows, "eval_dataset": rows, "data_collator": collator}
+    return LanguageModelTrainer(model=make_encoder(tokenizer), args=args, **data)
+
+
 def test_a_row_is_one_text_or_part_of_one(tokenizer):
     rows = split_texts(ROWS, tokenizer, 10)["input_ids"]
     assert max(map(len, rows)) == 10
@@ -76,19 +85,12 @@ def test_each_epoch_of_a_training_masks_other_tokens_and_each_evaluation_the_sam
     class Spy(MaskingCollator):
         def torch_call(self, examples):
             batch = super().torch_call(examples)
-            seen.append((self.epoch, {tuple(row["input_ids"]): ids.tolist() for row, ids in
-                                      zip(examples, batch["labels"], strict=True)}))  # fmt: skip
+            labels = zip(examples, batch["labels"].tolist(), strict=True)
+            seen.append((self.epoch, {tuple(row["input_ids"]): ids for row, ids in labels}))
             return batch
 
-    args = TrainingArguments(
-        tmp_path, per_device_train_batch_size=len(rows), per_device_eval_batch_size=len(rows), num_train_epochs=3,
-        eval_strategy="epoch", save_strategy="no", report_to="none", disable_tqdm=True, use_cpu=True,
-        dataloader_pin_memory=False,
-    )  # fmt: skip
-    LanguageModelTrainer(
-        model=make_encoder(tokenizer), args=args, train_dataset=rows, eval_dataset=rows,
-        data_collator=Spy(tokenizer, mlm_probability=0.3),
-    ).train()  # fmt: skip
+    collator = Spy(tokenizer, mlm_probability=0.3)
+    make_trainer(tokenizer, rows, tmp_path, collator, num_train_epochs=3, eval_strategy="epoch").train()
     assert [epoch for epoch, _ in seen] == [0, 0, 1, 0, 2, 0]
     assert seen[0][1] == seen[1][1] == seen[3][1] == seen[5][1]
     assert seen[0][1] != seen[2][1] != seen[4][1]
@@ -122,19 +124,12 @@ def test_the_loss_is_the_mean_over_masked_tokens_where_they_stand(tokenizer, ski
 
 
 def test_trainer_and_the_evaluation_have_the_same_loss(tokenizer, tmp_path):
-    model, rows = make_encoder(tokenizer), split_texts(ROWS, tokenizer, 40)
-    args = TrainingArguments(
-        tmp_path, per_device_train_batch_size=20, per_device_eval_batch_size=20, learning_rate=1e-2, max_steps=25,
-        save_strategy="no", report_to="none", disable_tqdm=True, use_cpu=True, dataloader_pin_memory=False,
-    )  # fmt: skip
-    collator = MaskingCollator(tokenizer, mlm_probability=0.3)
-    trainer = LanguageModelTrainer(
-        model=model, args=args, train_dataset=rows, eval_dataset=rows, data_collator=collator
-    )
+    rows, collator = split_texts(ROWS, tokenizer, 40), MaskingCollator(tokenizer, mlm_probability=0.3)
+    trainer = make_trainer(tokenizer, rows, tmp_path, collator, learning_rate=1e-2, max_steps=25)
     before = trainer.evaluate()["eval_loss"]
     trainer.train()
     after = trainer.evaluate()["eval_loss"]
-    result = evaluate_masked_language_model(model, tokenizer, ROWS, 0.3, batch_size=20)
+    result = evaluate_masked_language_model(trainer.model, tokenizer, ROWS, 0.3, batch_size=20)
     assert result["loss"] == pytest.approx(after, rel=1e-5)
     assert result["perplexity"] == pytest.approx(math.exp(after), rel=1e-5)
     assert after < before / 2
