@@ -160,16 +160,6 @@ def test_a_stopped_command_says_how_to_go_on(number, num_processes, tmp_path):
     assert_same_weights(tmp_path / "whole", tmp_path / "run", num_processes == 1)
 
 
-def test_two_runs_started_together_do_not_share_a_folder(tmp_path):
-    command = language_model(tmp_path / "data")
-    runs = [start(command, tmp_path / "run") for _ in range(2)]
-    errors = [finish(run, None) for run in runs]
-    assert sorted(run.returncode for run in runs) == [0, 2]
-    refused = errors[0] if runs[0].returncode else errors[1]
-    assert "is in use by another run" in refused or "is not empty" in refused
-    assert (tmp_path / "run" / "model.safetensors").is_file()
-
-
 def test_a_full_disk_keeps_the_last_checkpoint(tmp_path):
     disk = tmp_path / "disk"
     disk.mkdir()

@@ -76,11 +76,6 @@ def test_the_best_of_several_references_counts():
         assert score_translations([b, a, c], listed, "de") == alone
 
 
-def test_a_text_without_reference_is_an_error():
-    with pytest.raises(ValueError, match=r"Mismatch in the number of predictions \(2\) and references \(1\)"):
-        score_translations(["a", "b"], ["a"])
-
-
 def test_scores_need_no_cache_and_no_network(monkeypatch, tmp_path):
     (tmp_path / "file").touch()
     monkeypatch.setattr(evaluate.config, "HF_METRICS_CACHE", tmp_path / "file" / "metrics")
@@ -107,10 +102,6 @@ def test_bleu_by_hand():
     scores = Bleu().compute(predictions=["the cat sat down here"], references=["the cat sat down there"])
     assert scores["bleu"] == pytest.approx(100 * (4 / 5 * 3 / 4 * 2 / 3 * 1 / 2) ** 0.25)
     assert scores["bleu_signature"].startswith("nrefs:1|case:mixed|eff:no|tok:13a|")
-
-
-def test_bleu_pays_for_brevity():
-    assert score_translations(["a b c d"], ["a b c d e"])["bleu"] == pytest.approx(100 * math.exp(1 - 5 / 4))
 
 
 def test_case_counts_unless_lower_cased():
@@ -152,11 +143,6 @@ def test_rouge_by_hand():
     assert result["rougeL"] == pytest.approx(100 * 2 * 2 / (4 + 5))
     assert result["rouge_signature"].startswith("f-measure|stemmer:no|rouge_score:")
     assert score_summaries(["a b", "a b"], ["a b", "b c"])["rouge1"] == pytest.approx((100 + 50) / 2)
-
-
-def test_chrf_of_equals_and_of_nothing_alike():
-    assert score_translations(["eine Katze"], ["eine Katze"])["chrf"] == pytest.approx(100)
-    assert score_translations(["xyz"], ["abc"])["chrf"] == 0
 
 
 class Oracle:

@@ -13,7 +13,7 @@ from conftest import make_gpt
 from datasets import Dataset
 from test_data import rewrite
 from test_faults import assert_same_weights, finish, kill, language_model, start, translation
-from test_scripts import PAIRS, STORIES, TINY_GPT, flags, read_json, write
+from test_scripts import PAIRS, STORIES, flags, read_json, write
 from torch.utils.data import DataLoader
 from transformers import TrainerCallback, TrainingArguments
 
@@ -295,12 +295,3 @@ def test_a_killed_streamed_run_ends_as_one_that_was_not(training, num_processes,
     if num_processes == 2:
         refused = start(command, tmp_path / "run", 1, "--resume_from_checkpoint", "last")
         assert "`num_processes` 2 (now 1)" in finish(refused, 2)
-
-
-@pytest.mark.slow
-def test_one_file_is_streamed_to_two_processes(tmp_path):
-    file = write(tmp_path / "train.jsonl", STORIES * 20)
-    options = {"train_file": file, "tokenizer_kind": "char", "block_size": 24, "config_overrides": TINY_GPT,
-               "max_steps": 3, "use_cpu": "true", "dataloader_num_workers": 1}  # fmt: skip
-    finish(start(["train_language_model.py", *flags(STREAMED | options)], tmp_path / "run", 2))
-    assert (tmp_path / "run" / "model.safetensors").is_file()

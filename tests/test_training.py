@@ -1,4 +1,3 @@
-import functools
 import json
 import math
 import signal
@@ -90,23 +89,6 @@ def test_an_evaluation_in_bfloat16_training_is_that_of_the_weights(make_trainer)
     loss, exact = (each.compute_loss(each.model, dict(batch)).item() for each in (trainer, plain))
     assert loss != exact
     assert loss == pytest.approx(exact, rel=1e-2)
-
-
-def test_a_users_own_forward_is_called_in_evaluations(make_trainer):
-    calls, first = [], make_trainer(max_steps=1, bf16=True, save_strategy="no")
-    model = first.model
-
-    @functools.wraps(model.forward)
-    def forward(*args, **kwargs):
-        calls.append(model.training)
-        return type(model).forward(model, *args, **kwargs)
-
-    model.forward = forward
-    names = ("model", "args", "train_dataset", "eval_dataset", "processing_class", "data_collator")
-    trainer = TranslationTrainer(**{name: getattr(first, name) for name in names})
-    trainer.train()
-    trainer.evaluate()
-    assert {*calls} == {True, False}
 
 
 @pytest.mark.parametrize(("budget", "padding"), [(12, None), (16, 8)])
