@@ -12,7 +12,7 @@ import torch
 from datasets import Dataset
 from test_training import make_trainer, negate  # noqa: F401  a fixture
 from torch._dynamo.utils import counters
-from transformers import EarlyStoppingCallback, TrainerCallback
+from transformers import EarlyStoppingCallback
 
 from hf_scratch.errors import UserError
 from hf_scratch.manifest import MANIFEST
@@ -22,55 +22,26 @@ from hf_scratch.training.checkpoints import is_early, whole_checkpoints
 from hf_scratch.training.resuming import hash_rows
 from hf_scratch.training.runs import open_run
 
+CRASH, TERM, CTRL_C, TIME = InterruptedError, signal.SIGTERM, signal.SIGINT, "time"
 SETTINGS = {"max_steps": 6, "learning_rate": 1e-2, "dropout": 0.1, "per_device_train_batch_size": 2}
 
 
-class Crash(TrainerCallback):
-    """Raise after the checkpoint of step `step`."""
+class Interrupt(StopCallback):
+    """Ends a run at step `step`, by `how`: an error after its checkpoint, a signal, or the time limit."""
 
-    raises = InterruptedError
+    def __init__(self, how, step: int):
+        super().__init__()
+        self.how, self.step = how, step
 
-    def __init__(self, step: int):
-        self.step = step
+    def on_step_begin(self, args, state, control, **kwargs):
+        if state.global_step == self.step - 1 and isinstance(self.how, signal.Signals):
+            os.kill(os.getpid(), self.how)
+        if self.how == TIME:
+            self.minutes = -1 if state.global_step == self.step - 1 else 1000
 
     def on_save(self, args, state, control, **kwargs):
-        if state.global_step == self.step:
-            raise InterruptedError
-
-
-class Send(TrainerCallback):
-    """Send this process a signal at the end of an update, before `StopCallback` looks."""
-
-    raises = SystemExit
-
-    def __init__(self, step: int, number: int = signal.SIGTERM):
-        self.step, self.number = step, number
-
-    def on_step_begin(self, args, state, control, **kwargs):
-        if state.global_step == self.step - 1:
-            os.kill(os.getpid(), self.number)
-
-
-class StopAt(StopCallback):
-    """A time limit that is reached at step `step`."""
-
-    raises = None
-
-    def __init__(self, step: int):
-        super().__init__()
-        self.step = step
-
-    def on_step_begin(self, args, state, control, **kwargs):
-        self.minutes = -1 if state.global_step == self.step - 1 else 1000
-
-
-class End(TrainerCallback):
-    """No interruption: the run ends at step `step`."""
-
-    raises = None
-
-    def __init__(self, step: int):
-        self.step = step
+        if state.global_step == self.step and self.how is CRASH:
+            raise CRASH
 
 
 def weights_of(model) -> list[torch.Tensor]:
@@ -114,56 +85,55 @@ HIGHEST = {**EACH_STEP, "metric_for_best_model": "loss", "greater_is_better": Tr
 CONTINUED = {"restore_callback_states_from_checkpoint": True}  # the patience
 PLATEAU = {"lr_scheduler_type": "reduce_lr_on_plateau", "lr_scheduler_kwargs": {"patience": 0, "factor": 0.5}}
 INTERRUPTIONS = {  # an epoch has two steps
-    "crashed, evaluated each epoch": (steps(2, eval_strategy="epoch"), Crash(4)),
+    "crashed, evaluated each epoch": (steps(2, eval_strategy="epoch"), CRASH, 4),
     "crashed within an epoch grouped by length": (
-        steps(3, train_sampling_strategy="group_by_length", data_seed=5), Crash(3)
+        steps(3, train_sampling_strategy="group_by_length", data_seed=5), CRASH, 3
     ),
-    "crashed, with a moving average": (steps(2, ema_decay=0.9), Crash(4)),
+    "crashed, with a moving average": (steps(2, ema_decay=0.9), CRASH, 4),
     "crashed after a best update that was not saved": (
-        steps(2, **HIGHEST, **CONTINUED, max_steps=9, patience=4), Crash(2)
+        steps(2, **HIGHEST, **CONTINUED, max_steps=9, patience=4), CRASH, 2
     ),
-    "stopped before a checkpoint is due": (steps(100), Send(4)),
-    "stopped without checkpoints": ({"save_strategy": "no"}, Send(3, signal.SIGINT)),
-    "stopped at the last step": ({"save_strategy": "no"}, Send(6)),
+    "stopped before a checkpoint is due": (steps(100), TERM, 4),
+    "stopped without checkpoints": ({"save_strategy": "no"}, CTRL_C, 3),
+    "stopped at the last step": ({"save_strategy": "no"}, TERM, 6),
     "stopped at the last step, within an epoch": (
-        {**EPOCHS, "max_steps": 5, "load_best_model_at_end": True}, Send(5)
+        {**EPOCHS, "max_steps": 5, "load_best_model_at_end": True}, TERM, 5
     ),
-    "stopped within an epoch": (EPOCHS, Send(3)),
-    "stopped, and few are kept": (steps(2, save_total_limit=2), Send(5)),
+    "stopped within an epoch": (EPOCHS, TERM, 3),
+    "stopped, and few are kept": (steps(2, save_total_limit=2), TERM, 5),
     "stopped at the best checkpoint": (
-        {**EACH_STEP, "save_strategy": "best", "metric_for_best_model": "loss"}, Send(2)
+        {**EACH_STEP, "save_strategy": "best", "metric_for_best_model": "loss"}, TERM, 2
     ),
-    "stopped where the best alone is saved": ({**HIGHEST, "save_strategy": "best", "max_steps": 7}, Send(4)),
-    "out of time, evaluated by steps": (steps(4, eval_strategy="steps", eval_steps=4), StopAt(3)),
-    "out of time at the end of an epoch": (EPOCHS, StopAt(4)),
-    "out of time, evaluated each epoch": (steps(4, eval_strategy="epoch"), StopAt(1)),
-    "out of time, with a plateau": (steps(3, **HIGHEST | {"eval_steps": 3}, **PLATEAU, max_steps=9), StopAt(4)),
-    "ended": (steps(1, max_steps=3), End(3)),
-    "ended early": (steps(1, **HIGHEST, **CONTINUED, max_steps=9, patience=2), End(3)),  # the loss falls
+    "stopped where the best alone is saved": ({**HIGHEST, "save_strategy": "best", "max_steps": 7}, TERM, 4),
+    "out of time, evaluated by steps": (steps(4, eval_strategy="steps", eval_steps=4), TIME, 3),
+    "out of time at the end of an epoch": (EPOCHS, TIME, 4),
+    "out of time, evaluated each epoch": (steps(4, eval_strategy="epoch"), TIME, 1),
+    "out of time, with a plateau": (steps(3, **HIGHEST | {"eval_steps": 3}, **PLATEAU, max_steps=9), TIME, 4),
+    "ended": (steps(1, max_steps=3), None, 3),
+    "ended early": (steps(1, **HIGHEST, **CONTINUED, max_steps=9, patience=2), None, 3),  # the loss falls
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("settings", "interruption"), INTERRUPTIONS.values(), ids=INTERRUPTIONS)
-def test_an_interrupted_run_ends_as_one_that_was_not(make_trainer, tmp_path, capfd, settings, interruption):  # noqa: F811
+@pytest.mark.parametrize(("settings", "how", "step"), INTERRUPTIONS.values(), ids=INTERRUPTIONS)
+def test_an_interrupted_run_ends_as_one_that_was_not(make_trainer, tmp_path, capfd, settings, how, step):  # noqa: F811
     whole = train_in(tmp_path / "whole", make_trainer, **settings)
-    handlers = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
-    with pytest.raises(interruption.raises) if interruption.raises else nullcontext() as ended:
-        trainer = train_in(tmp_path / "run", make_trainer, interruption, **settings)
-        assert trainer.state.global_step == interruption.step
+    handlers, is_signal = list(map(signal.getsignal, (TERM, CTRL_C))), isinstance(how, signal.Signals)
+    with nullcontext() if how in (TIME, None) else pytest.raises(SystemExit if is_signal else CRASH) as ended:
+        trainer = train_in(tmp_path / "run", make_trainer, Interrupt(how, step), **settings)
+        assert trainer.state.global_step == step
         save_final_model(trainer)
-    assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == handlers
+    assert list(map(signal.getsignal, (TERM, CTRL_C))) == handlers
     last = whole_checkpoints(tmp_path / "run")[-1]
-    assert last.name == f"checkpoint-{interruption.step}"
-    if isinstance(interruption, Send):
-        assert ended.value.code == 128 + interruption.number
-        hint = f"Stopped after step {interruption.step}. The last whole checkpoint is {last}"
-        assert hint in capfd.readouterr().err
+    assert last.name == f"checkpoint-{step}"
+    if is_signal:
+        assert ended.value.code == 128 + how
+        assert f"Stopped after step {step}. The last whole checkpoint is {last}" in capfd.readouterr().err
     assert_same_end(whole, train_in(tmp_path / "run", make_trainer, resume=True, **settings))
 
 
 def test_a_run_that_ends_at_its_time_limit_has_the_best_weights_and_averages_the_last(make_trainer, tmp_path):  # noqa: F811
     settings = steps(4, **EACH_STEP, max_steps=8)
-    trainer = train_in(tmp_path / "run", make_trainer, StopAt(6), **settings)  # the loss falls
+    trainer = train_in(tmp_path / "run", make_trainer, Interrupt(TIME, 6), **settings)  # the loss falls
     assert trainer.state.best_global_step == 6
     assert trainer.state.best_model_checkpoint.endswith("checkpoint-6")
     negate(trainer.model)
@@ -172,7 +142,7 @@ def test_a_run_that_ends_at_its_time_limit_has_the_best_weights_and_averages_the
 
 def test_an_early_checkpoint_is_not_averaged(make_trainer, tmp_path):  # noqa: F811
     with pytest.raises(SystemExit):
-        train_in(tmp_path / "run", make_trainer, Send(7), **steps(4, max_steps=9))
+        train_in(tmp_path / "run", make_trainer, Interrupt(TERM, 7), **steps(4, max_steps=9))
     checkpoints = whole_checkpoints(tmp_path / "run")
     assert [is_early(folder) for folder in checkpoints] == [False, True]
     trainer = train_in(tmp_path / "run", make_trainer, resume=True, save_strategy="no", max_steps=9)
@@ -281,7 +251,7 @@ def test_rows_that_are_made_on_the_fly_do_not_hinder(make_trainer, tmp_path):  #
     whole = train(tmp_path / "whole", save_steps=100)
     assert all(map(torch.equal, whole, train(tmp_path / "often", save_steps=1)))
     with pytest.raises(InterruptedError):
-        train(tmp_path / "run", Crash(4), save_steps=4)  # the second epoch's end
+        train(tmp_path / "run", Interrupt(CRASH, 4), save_steps=4)  # the second epoch's end
     assert all(map(torch.equal, whole, train(tmp_path / "run", save_steps=4, resume_from_checkpoint=True)))
 
 
@@ -296,5 +266,5 @@ def test_a_compiled_run_trains_as_an_eager_one_and_goes_on(make_trainer, tmp_pat
     losses = [[entry["loss"] for entry in t.state.log_history if "loss" in entry] for t in (eager, whole)]
     assert losses[1] == pytest.approx(losses[0], rel=1e-4)
     with pytest.raises(InterruptedError):
-        train_in(tmp_path / "run", make_trainer, Crash(2), **settings)
+        train_in(tmp_path / "run", make_trainer, Interrupt(CRASH, 2), **settings)
     assert_same_end(whole, train_in(tmp_path / "run", make_trainer, resume=True, **settings))

@@ -122,48 +122,41 @@ def test_three_processes_evaluate_what_one_evaluates(tmp_path):
     assert run_worker(3, tmp_path / "three") == [expected] * 3  # each process gets the whole result
 
 
-def evaluate(num_processes: int, folder: Path, script: str, *words: str | Path) -> dict:
-    figures = folder / f"{num_processes}.json"
-    done = launch(num_processes, ROOT / "scripts" / script, *words, "--json", figures)
-    assert done.stdout.count("seconds") == 1  # one process prints
-    return without_seconds(read_json(figures))
+COMMON = {"max_steps": 3, "eval_strategy": "no", "save_strategy": "no", "use_cpu": "true"}
+PAIRED = {"source_lang": "en", "target_lang": "de", "num_beams": 2}
+# for each command its rows, and the options of the training and of the evaluation
+COMMANDS = {
+    "translation": (
+        (PAIRS * 6)[:67],
+        {"vocab_size": 300, "config_overrides": TINY_TRANSFORMER, "predict_with_generate": "true",
+         "per_device_eval_batch_size": 8, **PAIRED},
+        {"batch_size": 64, **PAIRED},
+    ),
+    "language_model": (
+        (STORIES * 9)[:35], {"tokenizer_kind": "char", "block_size": 24, "config_overrides": TINY_GPT}, {}
+    ),
+}  # fmt: skip
 
 
-def test_the_final_test_of_two_processes_is_that_of_one(tmp_path):
-    folder = tmp_path / "pairs"
-    folder.mkdir()
+@pytest.mark.parametrize("name", COMMANDS)
+def test_two_processes_score_what_one_scores_in_a_training_and_afterwards(name, tmp_path):
+    rows, trained, evaluated = COMMANDS[name]
+    data, out, lines = tmp_path / "data", tmp_path / "out", tmp_path / "lines.txt"
+    data.mkdir()
     for split in ("train", "validation", "test"):
-        write(folder / f"{split}.jsonl", PAIRS if split == "train" else (PAIRS * 6)[:67])
-    out = tmp_path / "out"
-    options = {
-        "dataset_name": folder, "source_lang": "en", "target_lang": "de", "vocab_size": 300, "use_cpu": "true",
-        "config_overrides": TINY_TRANSFORMER, "max_steps": 3, "eval_strategy": "no", "num_beams": 2,
-        "save_strategy": "no", "predict_with_generate": "true", "per_device_eval_batch_size": 8, "output_dir": out,
-    }  # fmt: skip
-    done = launch(2, ROOT / "scripts" / "train_translation.py", *flags(options))
+        write(data / f"{split}.jsonl", rows)
+    options = COMMON | trained | {"dataset_name": data, "output_dir": out}
+    done = launch(2, ROOT / "scripts" / f"train_{name}.py", *flags(options))
     assert done.stdout.count("The model, its curve and its card are in") == 1
-    translations = (out / "test_translations.txt").read_text(encoding="utf-8")
-    assert len(translations.splitlines()) == 67
-    words = ("--model", out, "--test_file", folder / "test.jsonl", "--source_lang", "en", "--target_lang", "de")
-    words = (*words, "--num_beams", 2, "--output_file", tmp_path / "lines.txt", "--batch_size")
-    expected = evaluate(1, tmp_path, "evaluate_translation.py", *words, 64)
-    assert (tmp_path / "lines.txt").read_text(encoding="utf-8") == translations
-    assert without_seconds(read_json(out / "test_results.json")) == expected
-    assert evaluate(2, tmp_path, "evaluate_translation.py", *words, 64) == expected
-    assert (tmp_path / "lines.txt").read_text(encoding="utf-8") == translations
-
-
-def test_two_processes_score_a_language_model_as_one_does(tmp_path):
-    folder, out = tmp_path / "stories", tmp_path / "out"
-    folder.mkdir()
-    for split in ("train", "validation", "test"):
-        write(folder / f"{split}.jsonl", STORIES * 3 if split == "train" else (STORIES * 9)[:35])
-    options = {
-        "dataset_name": folder, "tokenizer_kind": "char", "block_size": 24, "config_overrides": TINY_GPT,
-        "max_steps": 3, "eval_strategy": "no", "save_strategy": "no", "use_cpu": "true", "output_dir": out,
-    }  # fmt: skip
-    launch(2, ROOT / "scripts" / "train_language_model.py", *flags(options))
-    words = ("--model", out, "--test_file", folder / "test.jsonl")
-    expected = evaluate(1, tmp_path, "evaluate_language_model.py", *words)
-    assert evaluate(2, tmp_path, "evaluate_language_model.py", *words) == expected
-    assert without_seconds(read_json(out / "test_results.json")) == expected
+    evaluated = evaluated | {"model": out, "test_file": data / "test.jsonl", "json": tmp_path / "figures.json"}
+    if name == "translation":
+        evaluated["output_file"] = lines
+    for num_processes in (1, 2):
+        done = launch(num_processes, ROOT / "scripts" / f"evaluate_{name}.py", *flags(evaluated))
+        assert done.stdout.count("seconds") == 1  # one process prints
+        figures, expected = map(read_json, (tmp_path / "figures.json", out / "test_results.json"))
+        assert without_seconds(figures) == without_seconds(expected)
+        if name == "translation":
+            translations = lines.read_text(encoding="utf-8")
+            assert translations == (out / "test_translations.txt").read_text(encoding="utf-8")
+            assert len(translations.splitlines()) == 67
