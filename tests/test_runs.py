@@ -1,7 +1,6 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 """A run's folder: who may write into it, which checkpoint is resumed, and what happens when it is stopped."""
 
-import copy
 import json
 import logging
 import os
@@ -10,14 +9,10 @@ import signal
 import time
 from contextlib import nullcontext
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-from accelerate.utils import release_memory
 from test_training import make_trainer, negate  # noqa: F401  a fixture
 from transformers import Seq2SeqTrainingArguments, TrainerCallback
-from transformers.hyperparameter_search import ALL_HYPERPARAMETER_SEARCH_BACKENDS
-from transformers.trainer_utils import HPSearchBackend
 
 from hf_scratch.errors import UserError
 from hf_scratch.manifest import MANIFEST, DamagedFolderError, check_manifest, write_manifest
@@ -158,7 +153,7 @@ def test_results_that_a_killed_run_left_half_written_are_removed(tmp_path):
 
 
 def test_old_checkpoints_are_deleted_when_the_new_one_is_whole(make_trainer):  # noqa: F811
-    trainer = make_trainer(max_steps=4, save_strategy="steps", save_steps=1, save_total_limit=2)
+    trainer = make_trainer(max_steps=4, save_strategy="steps", save_steps=1, save_total_limit=2, ema_decay=0.9)
     kept, write = [], write_manifest
 
     def look(folder, **facts):
@@ -172,10 +167,11 @@ def test_old_checkpoints_are_deleted_when_the_new_one_is_whole(make_trainer):  #
     assert kept == [[], names[:1], names[:2], names[1:3]]
     assert [path.name for path in whole_checkpoints(trainer.args.output_dir)] == names[2:]
     assert trainer.args.save_total_limit == 2
-    facts = check_manifest(whole_checkpoints(trainer.args.output_dir)[-1])
-    expected = {"step": 4, "is_early": False, "num_processes": 1, "rows_per_update": 8, "train_rows": 4}
-    assert facts.items() >= {**expected, "tokens_per_update": None}.items()
+    last = whole_checkpoints(trainer.args.output_dir)[-1]
+    facts, expected = check_manifest(last), {"step": 4, "is_early": False, "num_processes": 1, "rows_per_update": 8}
+    assert facts.items() >= {**expected, "train_rows": 4, "tokens_per_update": None}.items()
     assert facts["arguments"].items() >= {"seed": 42, "r_drop_alpha": 0.0}.items()
+    assert "moving_average.safetensors" in json.loads((last / MANIFEST).read_text())["files"]
 
 
 def test_the_best_checkpoint_is_not_deleted(make_trainer):  # noqa: F811
@@ -243,32 +239,6 @@ def test_a_second_run_in_a_folder_keeps_and_averages_its_own(make_trainer):  # n
     assert [step_of(path) for path in whole_checkpoints(trainer.args.output_dir)] == [4, 6, 8]
     negate(trainer.model)
     assert evaluate_and_select_weights(trainer, 3)["weights"] == "averaged over 2 checkpoints"
-
-
-def test_a_hyperparameter_search_saves_each_trial_in_its_folder(make_trainer, monkeypatch):  # noqa: F811
-    class Search:
-        """What transformers' own for optuna does, which is not installed: it calls `train` with trials."""
-
-        def ensure_available(self):
-            pass
-
-        def run(self, trainer, n_trials, direction):
-            for number in range(n_trials):
-                trial = SimpleNamespace(number=number, params={})
-                trainer.train(trial=trial)
-                trainer.model_wrapped, trainer.model = release_memory(trainer.model_wrapped, trainer.model)
-
-    monkeypatch.setitem(ALL_HYPERPARAMETER_SEARCH_BACKENDS, HPSearchBackend.OPTUNA, Search)
-    monkeypatch.setattr("transformers.integrations.hp_params", lambda trial: trial.params)
-    first = make_trainer(max_steps=2, save_strategy="steps", save_steps=1, save_total_limit=1)
-    names = ("args", "train_dataset", "eval_dataset", "processing_class", "data_collator")
-    given = {name: getattr(first, name) for name in names}
-    trainer = type(first)(model_init=lambda: copy.deepcopy(first.model), ema_decay=0.9, **given)
-    trainer.hyperparameter_search(lambda trial: {"learning_rate": 1e-3}, n_trials=2, backend="optuna")
-    for name in ("run-0", "run-1"):
-        (folder,) = whole_checkpoints(Path(first.args.output_dir, name))
-        assert step_of(folder) == 2
-        assert "moving_average.safetensors" in json.loads((folder / MANIFEST).read_text())["files"]
 
 
 def test_half_a_deleted_checkpoint_is_not_whole(make_trainer, monkeypatch):  # noqa: F811

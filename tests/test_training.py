@@ -29,32 +29,25 @@ from hf_scratch.data.pairs import PairsWithBPEDropout, tokenize_pairs
 from hf_scratch.flops import count_flops
 from hf_scratch.manifest import write_manifest
 from hf_scratch.training.arguments import DataArguments, ModelArguments
-from hf_scratch.training.averaging import (
-    average_checkpoints,
-    evaluate_and_select_weights,
-    load_weights,
-)
+from hf_scratch.training.averaging import average_checkpoints, evaluate_and_select_weights, load_weights
 from hf_scratch.training.callbacks import StopCallback, stopping_callbacks
 from hf_scratch.training.checkpoints import whole_checkpoints
 from hf_scratch.training.command_line import OUR_DEFAULTS
 from hf_scratch.training.model_loading import choose_model, load_teachers
 from hf_scratch.training.trainers import LanguageModelTrainer, TranslationTrainer
 
+OWN = ("callbacks", "r_drop_alpha", "teacher_models", "distillation_alpha", "ema_decay")  # arguments of our trainers
+
 
 @pytest.fixture
 def make_trainer(tmp_path, joint_tokenizer):
-    pairs = [
-        {"source": "A man sleeps.", "target": "Ein Mann schläft."},
-        {"source": "two dogs", "target": "zwei Hunde"},
-        {"source": "dogs run", "target": "Hunde laufen"},
-        {"source": "two dogs run", "target": "zwei Hunde laufen"},
-    ]
-    pairs = Dataset.from_list(pairs)
+    sources = ["A man sleeps.", "two dogs", "dogs run", "two dogs run"]
+    targets = ["Ein Mann schläft.", "zwei Hunde", "Hunde laufen", "zwei Hunde laufen"]
+    pairs = Dataset.from_dict({"source": sources, "target": targets})
     rows = tokenize_pairs(pairs, joint_tokenizer, 40, 40, "train")
 
-    def make(budget=None, callbacks=None, r_drop_alpha=0.0, dropout=0.0, bpe_dropout=0.0, teaching=(), ema_decay=None,
-             padding=None, **kwargs):  # fmt: skip
-        train_dataset, teaching = rows, dict(teaching)
+    def make(budget=None, dropout=0.0, bpe_dropout=0.0, padding=None, **kwargs):
+        own, train_dataset = {name: kwargs.pop(name) for name in OWN if name in kwargs}, rows
         if bpe_dropout:
             train_dataset = PairsWithBPEDropout(pairs, rows, joint_tokenizer, bpe_dropout, 40, 40)
         model = make_transformer(vocab_size=len(joint_tokenizer), dropout=dropout)
@@ -65,8 +58,7 @@ def make_trainer(tmp_path, joint_tokenizer):
         return TranslationTrainer(
             model=model, args=args, train_dataset=train_dataset, eval_dataset=rows, processing_class=joint_tokenizer,
             data_collator=DataCollatorForSeq2Seq(joint_tokenizer, model=model, pad_to_multiple_of=padding),
-            callbacks=callbacks, max_tokens_per_batch=budget, r_drop_alpha=r_drop_alpha, ema_decay=ema_decay,
-            **teaching,
+            max_tokens_per_batch=budget, **own,
         )  # fmt: skip
 
     return make
@@ -138,16 +130,19 @@ def test_r_drop_without_dropout_is_a_plain_step(make_trainer):
     torch.testing.assert_close(*weights, atol=2e-6, rtol=1e-4)
 
 
-def test_r_drop_sees_each_row_under_two_dropouts(make_trainer):
-    trainer = make_trainer(r_drop_alpha=5.0, dropout=0.3)
+def first_step(trainer):
+    """The model, its first batch, which labels it predicts, and its loss."""
     model, batch = trainer.model.train(), next(iter(trainer.get_train_dataloader()))
     kept = batch["labels"] != -100
     torch.manual_seed(0)
-    loss = trainer.compute_loss(model, dict(batch), num_items_in_batch=kept.sum())
+    return model, batch, kept, trainer.compute_loss(model, dict(batch), num_items_in_batch=kept.sum())
+
+
+def test_r_drop_sees_each_row_under_two_dropouts(make_trainer):
+    model, batch, kept, loss = first_step(make_trainer(r_drop_alpha=5.0, dropout=0.3))
     torch.manual_seed(0)
-    log_p, log_q = (
-        model(**{name: torch.cat([rows, rows]) for name, rows in batch.items()}).logits.log_softmax(-1).chunk(2)
-    )
+    twice = {name: torch.cat([rows, rows]) for name, rows in batch.items()}
+    log_p, log_q = model(**twice).logits.log_softmax(-1).chunk(2)
     assert not torch.allclose(log_p, log_q)
     labels = batch["labels"].clamp(min=0)[..., None]
     nll = -(log_p.gather(-1, labels) + log_q.gather(-1, labels))[..., 0]
@@ -155,19 +150,12 @@ def test_r_drop_sees_each_row_under_two_dropouts(make_trainer):
     torch.testing.assert_close(loss, (nll + 5.0 * divergence)[kept].sum() / (2 * kept.sum()))
 
 
-def first_step(trainer):
-    """The model, its first batch, which labels it predicts, and its loss."""
-    model, batch = trainer.model.train(), next(iter(trainer.get_train_dataloader()))
-    kept = batch["labels"] != -100
-    return model, batch, kept, trainer.compute_loss(model, dict(batch), num_items_in_batch=kept.sum())
-
-
 @pytest.mark.parametrize("r_drop_alpha", [0.0, 2.0])
 def test_a_student_learns_the_mean_of_its_teachers(make_trainer, joint_tokenizer, r_drop_alpha):
     torch.manual_seed(1)
     teachers = [make_transformer(vocab_size=len(joint_tokenizer), d_model=width) for width in (8, 16)]
-    teaching = {"teacher_models": teachers, "distillation_alpha": 0.75}
-    model, batch, kept, loss = first_step(make_trainer(teaching=teaching, r_drop_alpha=r_drop_alpha))
+    trainer = make_trainer(teacher_models=teachers, distillation_alpha=0.75, r_drop_alpha=r_drop_alpha)
+    model, batch, kept, loss = first_step(trainer)
     log_p = model(**batch).logits.log_softmax(-1)
     predicted = torch.stack([teacher(**batch).logits.softmax(-1) for teacher in teachers]).mean(0)
     nll = -log_p.gather(-1, batch["labels"].clamp(min=0)[..., None])[..., 0]
@@ -188,8 +176,7 @@ def test_a_teacher_of_another_library_teaches_its_own_logits(make_trainer, joint
     )  # fmt: skip
     teacher = MarianMTModel(config).eval()
     teacher.final_logits_bias.normal_()
-    trainer = make_trainer(teaching={"teacher_models": [teacher], "distillation_alpha": 1.0})
-    model, batch, kept, loss = first_step(trainer)
+    model, batch, kept, loss = first_step(make_trainer(teacher_models=[teacher], distillation_alpha=1.0))
     expected = -(teacher(**batch).logits.softmax(-1) * model(**batch).logits.log_softmax(-1)).sum(-1)
     torch.testing.assert_close(loss, expected[kept].mean())
 
@@ -471,11 +458,11 @@ class Waits(TorchDispatchMode):
 
 
 @pytest.mark.parametrize(
-    "option", ["plain", "label_smoothing_factor", "r_drop_alpha", "teaching", "ema_decay", "budget"]
+    "option", ["plain", "label_smoothing_factor", "r_drop_alpha", "teacher_models", "ema_decay", "budget"]
 )
 def test_an_update_does_not_wait_for_the_device(make_trainer, joint_tokenizer, option):
-    teaching = {"teacher_models": [make_transformer(vocab_size=len(joint_tokenizer))], "distillation_alpha": 0.5}
-    values = {"label_smoothing_factor": 0.1, "r_drop_alpha": 1.0, "teaching": teaching, "ema_decay": 0.9, "budget": 24}
+    values = {"label_smoothing_factor": 0.1, "r_drop_alpha": 1.0, "ema_decay": 0.9, "budget": 24}
+    values |= {"teacher_models": [make_transformer(vocab_size=len(joint_tokenizer))]}
     options = {option: values[option]} if option != "plain" else {}
     trainer = make_trainer(
         callbacks=[StopCallback(1000)], max_steps=6, save_strategy="no", gradient_accumulation_steps=2, **options
