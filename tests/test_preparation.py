@@ -41,17 +41,6 @@ def no_reading(monkeypatch):
     return refuse
 
 
-def test_the_same_data_are_prepared_once(tmp_path, no_reading):
-    train, test = write(tmp_path / "train.jsonl", STORIES), write(tmp_path / "test.jsonl", STORIES[:2])
-    first = prepare(tmp_path, train_file=train, test_file=test)
-    no_reading()
-    again = prepare(tmp_path, train_file=train, test_file=test)
-    assert again.rows["train"][:] == first.rows["train"][:]
-    assert again.texts["test"][:] == first.texts["test"][:]
-    assert again.tokenizer.get_vocab() == first.tokenizer.get_vocab()
-    assert again.splits == first.splits == ["train", "test"]
-
-
 @pytest.mark.parametrize("source", ["file", "folder"])
 def test_a_changed_file_of_the_old_time_and_size_is_prepared_again(tmp_path, no_reading, source):
     (tmp_path / "data").mkdir()
@@ -68,17 +57,13 @@ def test_a_changed_file_of_the_old_time_and_size_is_prepared_again(tmp_path, no_
     assert prepare(tmp_path, **options).rows["train"][:] == second.rows["train"][:]
 
 
-def test_plain_text_is_prepared_again_if_it_is_changed_or_divided_otherwise(tmp_path):
+def test_plain_text_is_prepared_again_if_it_is_divided_otherwise(tmp_path):
     train = tmp_path / "train.txt"
     train.write_text("A dog.\nA cat.\n\nA fox.\n", encoding="utf-8")
     lines, paragraphs = (
         prepare(tmp_path, train_file=train, packing=False, sample_by=by) for by in (None, "paragraph")
     )
     assert [len(data.rows["train"]) for data in (lines, paragraphs)] == [3, 2]
-    train.write_text("A dog.\nA hen.\n\nA fox.\n", encoding="utf-8")
-    data = prepare(tmp_path, train_file=train, packing=False)
-    texts = [data.tokenizer.decode(ids, skip_special_tokens=True) for ids in data.rows["train"]["input_ids"]]
-    assert texts == ["A dog.", "A hen.", "A fox."]
 
 
 def test_a_resumed_run_finds_the_rows_by_its_tokenizers_content(tmp_path, no_reading):
