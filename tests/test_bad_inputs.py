@@ -8,7 +8,7 @@ import torch
 from conftest import make_gpt, make_transformer
 from datasets import disable_progress_bars, enable_progress_bars
 from safetensors.torch import save_file
-from test_scripts import PAIRS, run, write
+from test_scripts import PAIRS, run, write, write_splits
 
 from hf_scratch.tokenization import train_tokenizer
 
@@ -56,9 +56,7 @@ def bad(tmp_path_factory):
         (folder / name).write_bytes(content)
     (folder / "none").mkdir()
     for name, rows in {"pairs": PAIRS, "texts": TEXTS}.items():
-        (folder / name).mkdir()
-        for split in ("train", "validation", "test"):
-            write(folder / name / f"{split}.jsonl", rows)
+        write_splits(folder / name, train=rows, validation=rows, test=rows)
     shutil.copytree(folder / "texts", folder / "unlike")
     write(folder / "unlike" / "test.jsonl", [{"words": "a"}])
     write(folder / "long.jsonl", [*PAIRS[:3], {"en": "one " * 60, "de": "eins"}])

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 from conftest import ROOT, make_transformer
-from test_scripts import run, write
+from test_scripts import run, write, write_splits
 
 from hf_scratch.loading import load_tokenizer
 from hf_scratch.pipelines import TranslationPipeline
@@ -22,10 +22,7 @@ PAIRS = [
 
 @pytest.fixture
 def data(tmp_path):
-    (tmp_path / "data").mkdir()
-    for name, rows in {"train": PAIRS, "validation": PAIRS[:2], "test": PAIRS[1:2]}.items():
-        write(tmp_path / "data" / f"{name}.jsonl", rows)
-    return tmp_path / "data"
+    return write_splits(tmp_path / "data", train=PAIRS, validation=PAIRS[:2], test=PAIRS[1:2])
 
 
 @pytest.fixture
@@ -80,8 +77,7 @@ def test_bad_input_is_named_and_leaves_nothing(run_here, data, backward, tmp_pat
     nameless = make_transformer(vocab_size=8000)
     nameless.save_pretrained(tmp_path / "nameless")
     load_tokenizer(FORWARD).save_pretrained(tmp_path / "nameless")
-    (tmp_path / "other").mkdir()
-    write(tmp_path / "other" / "train.jsonl", [{"en": "a", "fr": "b"}])
+    write_splits(tmp_path / "other", train=[{"en": "a", "fr": "b"}])
     for folder, split, rows in (
         ("blank", "test", [*PAIRS, {"en": "A cat.", "de": " "}]),
         ("long", "train", [*PAIRS, {"en": "dog " * 400, "de": "Hund"}]),

@@ -15,7 +15,7 @@ import pytest
 import torch
 from conftest import ROOT
 from safetensors.torch import load_file
-from test_scripts import LAUNCHER, PAIRS, STORIES, TINY_GPT, TINY_TRANSFORMER, flags, write
+from test_scripts import LAUNCHER, PACKED, PAIRED, PAIRS, STORIES, TINY_GPT, TINY_TRANSFORMER, flags, write_splits
 
 from hf_scratch.manifest import MANIFEST
 from hf_scratch.training.checkpoints import numbered_checkpoints, whole_checkpoints
@@ -33,25 +33,18 @@ OPTIONS = {
 
 def translation(folder: Path, **others) -> list[str]:
     """The script and its options, with data in a new folder."""
-    folder.mkdir()
-    for split in ("train", "validation", "test"):
-        write(folder / f"{split}.jsonl", PAIRS)
-    options = OPTIONS | {
-        "dataset_name": folder, "source_lang": "en", "target_lang": "de", "vocab_size": 300, "max_source_length": 20,
-        "config_overrides": TINY_TRANSFORMER + ",dropout=0.1", "max_target_length": 20, "max_tokens_per_update": 80,
+    write_splits(folder, train=PAIRS, validation=PAIRS, test=PAIRS)
+    options = OPTIONS | PAIRED | {
+        "dataset_name": folder, "config_overrides": TINY_TRANSFORMER + ",dropout=0.1", "max_tokens_per_update": 80,
         "num_beams": 1, "predict_with_generate": "true", "label_smoothing_factor": 0.1,
     }  # fmt: skip
     return ["train_translation.py", *flags(options | others)]
 
 
 def language_model(folder: Path, **others) -> list[str]:
-    folder.mkdir()
-    for split in ("train", "validation"):
-        write(folder / f"{split}.jsonl", STORIES * 3)
-    options = OPTIONS | {
-        "dataset_name": folder, "tokenizer_kind": "char", "block_size": 24, "global_batch_size": 4,
-        "config_overrides": TINY_GPT + ",hidden_dropout=0.1,attention_dropout=0.1",
-    }  # fmt: skip
+    write_splits(folder, train=STORIES * 3, validation=STORIES * 3)
+    config = TINY_GPT + ",hidden_dropout=0.1,attention_dropout=0.1"
+    options = OPTIONS | PACKED | {"dataset_name": folder, "global_batch_size": 4, "config_overrides": config}
     return ["train_language_model.py", *flags(options | others)]
 
 

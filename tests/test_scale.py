@@ -16,7 +16,7 @@ import pytest
 import torch
 from conftest import ROOT
 from safetensors.torch import load_file
-from test_scripts import LAUNCHER, PAIRS, STORIES, TINY_GPT, TINY_TRANSFORMER, flags, read_json, write
+from test_scripts import LAUNCHER, PACKED, PAIRED, PAIRS, STORIES, flags, read_json, write_splits
 
 from hf_scratch.loading import SHARDS
 from hf_scratch.manifest import check_manifest
@@ -48,27 +48,21 @@ model.generate(**AutoTokenizer.from_pretrained(sys.argv[1])("A dog", return_tens
 
 
 def translation(folder: Path) -> list[str]:
-    for split, rows in {"train": PAIRS, "validation": PAIRS[:7], "test": PAIRS[:3]}.items():
-        write(folder / f"{split}.jsonl", rows)
-    config = TINY_TRANSFORMER + ",dropout=0,attention_dropout=0,activation_dropout=0"
-    options = OPTIONS | {
-        "dataset_name": folder, "source_lang": "en", "target_lang": "de", "vocab_size": 300,
-        "config_overrides": config, "max_source_length": 20, "max_target_length": 20, "max_tokens_per_batch": 40,
-        "generation_num_beams": 2, "predict_with_generate": "true", "label_smoothing_factor": 0.1, "r_drop_alpha": 1,
-        "load_best_model_at_end": "true", "num_beams": 2, "average_checkpoints": 1,
+    write_splits(folder, train=PAIRS, validation=PAIRS[:7], test=PAIRS[:3])
+    config = PAIRED["config_overrides"] + ",dropout=0,attention_dropout=0,activation_dropout=0"
+    options = OPTIONS | PAIRED | {
+        "dataset_name": folder, "config_overrides": config, "max_tokens_per_batch": 40, "generation_num_beams": 2,
+        "predict_with_generate": "true", "label_smoothing_factor": 0.1, "r_drop_alpha": 1,
+        "load_best_model_at_end": "true", "average_checkpoints": 1,
     }  # fmt: skip
     return ["train_translation.py", *flags(options)]
 
 
 def language_model(folder: Path) -> list[str]:
-    for split, rows in {"train": STORIES * 20, "validation": STORIES}.items():
-        write(folder / f"{split}.jsonl", rows)
-    config = TINY_GPT + ",embedding_dropout=0,hidden_dropout=0,attention_dropout=0"
-    options = OPTIONS | {
-        "dataset_name": folder, "tokenizer_kind": "char", "block_size": 24, "per_device_train_batch_size": 4,
-        "config_overrides": config,
-    }  # fmt: skip
-    return ["train_language_model.py", *flags(options)]
+    write_splits(folder, train=STORIES * 20, validation=STORIES)
+    config = PACKED["config_overrides"] + ",embedding_dropout=0,hidden_dropout=0,attention_dropout=0"
+    options = {"dataset_name": folder, "per_device_train_batch_size": 4, "config_overrides": config}
+    return ["train_language_model.py", *flags(OPTIONS | PACKED | options)]
 
 
 TRAININGS = {"translation": translation, "language_model": language_model}
@@ -102,7 +96,6 @@ def losses(run: Path) -> list[tuple]:
 def fsdp_run(request, tmp_path_factory) -> tuple[str, list[str], Path]:
     """A family, its command, and the folder of its run under FSDP2."""
     folder = tmp_path_factory.mktemp(request.param)
-    (folder / "data").mkdir()
     command = TRAININGS[request.param](folder / "data")
     train(command, folder / "run", sharding=FSDP2)
     return request.param, command, folder / "run"

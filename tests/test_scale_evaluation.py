@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT
-from test_scripts import PAIRS, STORIES, TINY_GPT, TINY_TRANSFORMER, flags, read_json, write
+from test_scripts import PACKED, PAIRED, PAIRS, STORIES, TRANSLATE, flags, read_json, write_splits
 
 pytestmark = pytest.mark.slow
 
@@ -123,28 +123,22 @@ def test_three_processes_evaluate_what_one_evaluates(tmp_path):
 
 
 COMMON = {"max_steps": 3, "eval_strategy": "no", "save_strategy": "no", "use_cpu": "true"}
-PAIRED = {"source_lang": "en", "target_lang": "de", "num_beams": 2}
 # for each command its rows, and the options of the training and of the evaluation
 COMMANDS = {
     "translation": (
         (PAIRS * 6)[:67],
-        {"vocab_size": 300, "config_overrides": TINY_TRANSFORMER, "predict_with_generate": "true",
-         "per_device_eval_batch_size": 8, **PAIRED},
-        {"batch_size": 64, **PAIRED},
+        PAIRED | {"predict_with_generate": "true", "per_device_eval_batch_size": 8},
+        TRANSLATE | {"batch_size": 64},
     ),
-    "language_model": (
-        (STORIES * 9)[:35], {"tokenizer_kind": "char", "block_size": 24, "config_overrides": TINY_GPT}, {}
-    ),
-}  # fmt: skip
+    "language_model": ((STORIES * 9)[:35], PACKED, {}),
+}
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_two_processes_score_what_one_scores_in_a_training_and_afterwards(name, tmp_path):
     rows, trained, evaluated = COMMANDS[name]
-    data, out, lines = tmp_path / "data", tmp_path / "out", tmp_path / "lines.txt"
-    data.mkdir()
-    for split in ("train", "validation", "test"):
-        write(data / f"{split}.jsonl", rows)
+    out, lines = tmp_path / "out", tmp_path / "lines.txt"
+    data = write_splits(tmp_path / "data", train=rows, validation=rows, test=rows)
     options = COMMON | trained | {"dataset_name": data, "output_dir": out}
     done = launch(2, ROOT / "scripts" / f"train_{name}.py", *flags(options))
     assert done.stdout.count("The model, its curve and its card are in") == 1

@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from test_faults import finish, start
-from test_scripts import PAIRS, STORIES, TINY_GPT, TINY_TRANSFORMER, flags, read_json, write
+from test_scripts import PACKED, PAIRED, PAIRS, STORIES, TINY_GPT, TINY_TRANSFORMER, flags, read_json, write_splits
 
 pytestmark = pytest.mark.slow
 
@@ -15,17 +15,13 @@ OPTIONS = {
     "max_steps": 30, "logging_steps": 1, "learning_rate": 1e-3, "use_cpu": "true", "seed": 3, "eval_strategy": "no",
     "save_strategy": "no", "label_smoothing_factor": 0.1, "r_drop_alpha": 1,
 }  # fmt: skip
-PAIRED = {
-    "source_lang": "en", "target_lang": "de", "vocab_size": 300, "max_source_length": 20, "max_target_length": 20,
-    "config_overrides": TINY_TRANSFORMER + ",dropout=0.0", "num_beams": 1,
-}  # fmt: skip
-PACKED = {"tokenizer_kind": "char", "block_size": 24, "config_overrides": TINY_GPT}
+NO_DROPOUT = {**PAIRED, "config_overrides": TINY_TRANSFORMER + ",dropout=0.0"}
 CASES = {
-    "pairs by tokens": ("train_translation.py", {**PAIRED, "max_tokens_per_update": 90}),
+    "pairs by tokens": ("train_translation.py", {**NO_DROPOUT, "max_tokens_per_update": 90}),
     "pairs by tokens, accumulated": (
-        "train_translation.py", {**PAIRED, "max_tokens_per_update": 90, "max_tokens_per_batch": 22}
+        "train_translation.py", {**NO_DROPOUT, "max_tokens_per_update": 90, "max_tokens_per_batch": 22}
     ),
-    "pairs by rows": ("train_translation.py", {**PAIRED, "global_batch_size": 8}),
+    "pairs by rows": ("train_translation.py", {**NO_DROPOUT, "global_batch_size": 8}),
     "texts by themselves": (
         "train_language_model.py",
         {**PACKED, "global_batch_size": 8, "packing": "false", "train_sampling_strategy": "group_by_length"},
@@ -49,9 +45,8 @@ def losses(output_dir: Path) -> list[float]:
 @pytest.mark.parametrize("case", CASES)
 def test_thirty_updates_are_the_same_on_one_two_and_four_processes(case, tmp_path):
     script, options = CASES[case]
-    (tmp_path / "data").mkdir()
-    write(tmp_path / "data" / "train.jsonl", PAIRS * 3 if script == "train_translation.py" else STORIES * 3)
-    command = [script, *flags(OPTIONS | options | {"dataset_name": tmp_path / "data"})]
+    data = write_splits(tmp_path / "data", train=(PAIRS if script == "train_translation.py" else STORIES) * 3)
+    command = [script, *flags(OPTIONS | options | {"dataset_name": data})]
     for processes in (1, 2, 4):
         finish(start(command, tmp_path / str(processes), processes))
     expected, weights = losses(tmp_path / "1"), load_file(tmp_path / "1" / "model.safetensors")

@@ -23,6 +23,9 @@ TINY_GPT = "hidden_size=16,num_hidden_layers=1,num_attention_heads=2"
 
 
 TRANSLATE = {"source_lang": "en", "target_lang": "de", "num_beams": 2}
+PAIRED = TRANSLATE | {"vocab_size": 300, "max_source_length": 20, "max_target_length": 20,
+                      "config_overrides": TINY_TRANSFORMER}  # fmt: skip
+PACKED = {"tokenizer_kind": "char", "block_size": 24, "config_overrides": TINY_GPT}
 # `--multi_gpu` makes accelerate start several processes; the option `use_cpu` keeps them off the GPUs
 LAUNCHER = ("-m", "accelerate.commands.launch", "--multi_gpu", "--num_machines", "1", "--mixed_precision", "no",
             "--dynamo_backend", "no", "--main_process_port", "0", "--num_processes")  # fmt: skip
@@ -46,6 +49,13 @@ def write(path, rows):
     return path
 
 
+def write_splits(folder, **splits):
+    folder.mkdir(exist_ok=True)
+    for name, rows in splits.items():
+        write(folder / f"{name}.jsonl", rows)
+    return folder
+
+
 def read_json(path):
     return json.loads(path.read_text(encoding="utf-8"))
 
@@ -53,12 +63,9 @@ def read_json(path):
 @pytest.fixture
 def translation(tmp_path):
     """The options of a training that takes a second."""
-    (tmp_path / "pairs").mkdir()
-    for split in ("train", "val", "test"):
-        write(tmp_path / "pairs" / f"{split}.jsonl", PAIRS)
-    options = TRANSLATE | {
-        "dataset_name": tmp_path / "pairs", "output_dir": tmp_path / "run", "config_overrides": TINY_TRANSFORMER,
-        "vocab_size": 300, "pad_vocab_to_multiple_of": 64, "max_source_length": 20, "max_target_length": 20,
+    data = write_splits(tmp_path / "pairs", train=PAIRS, val=PAIRS, test=PAIRS)
+    options = PAIRED | {
+        "dataset_name": data, "output_dir": tmp_path / "run", "pad_vocab_to_multiple_of": 64,
         "max_tokens_per_batch": 60, "warmup_steps": 2, "max_steps": 4, "save_steps": 2, "eval_steps": 2,
         "logging_steps": 1, "average_checkpoints": 2, "use_cpu": "true",
     }  # fmt: skip
@@ -122,10 +129,10 @@ def test_a_training_whose_loss_is_nan_ends_without_a_card(translation, run_here,
 def test_a_training_goes_on_from_a_model_and_changes_its_config(translation, run_here, tmp_path):
     first, second = tmp_path / "run", tmp_path / "second"
     run_here("train_translation", *translation, "--max_steps", 1)
-    options = {
+    options = PAIRED | {
         "dataset_name": tmp_path / "pairs", "output_dir": second, "config_overrides": "dropout=0.25", "max_steps": 2,
-        "save_steps": 1, "average_checkpoints": 1, "max_source_length": 20, "max_target_length": 20,
-        "max_tokens_per_batch": 60, "use_cpu": "true", "teacher_models": first, "model_name_or_path": first,
+        "save_steps": 1, "average_checkpoints": 1, "max_tokens_per_batch": 60, "use_cpu": "true",
+        "teacher_models": first, "model_name_or_path": first, "vocab_size": None,
     }  # fmt: skip
     run_here("train_translation", "multi30k_tiny_rdrop", *flags(options))
     assert "It has learnt from `run` as well." in (second / "README.md").read_text("utf-8")
@@ -182,10 +189,8 @@ def test_the_demo_ends_in_its_figures(tmp_path):
 
 def test_a_stock_gpt2_is_trained_and_scored_as_ours_are(run_here, tmp_path):
     texts = [f"Ben has {n} red balls. He gives one to Mia." for n in range(60)]
-    data, out, further = tmp_path / "data", tmp_path / "out", tmp_path / "further"
-    data.mkdir()
-    for name in ("train", "validation"):
-        write(data / f"{name}.jsonl", [{"text": text} for text in texts])
+    out, further, rows = tmp_path / "out", tmp_path / "further", [{"text": text} for text in texts]
+    data = write_splits(tmp_path / "data", train=rows, validation=rows)
     train_tokenizer(texts, "bpe", 300, 32, add_eos=False, show_progress=False).save_pretrained(tmp_path / "tokenizer")
     options = {
         "dataset_name": data, "block_size": 32, "config_overrides": "n_embd=16,n_layer=1,n_head=2", "use_cpu": "true",

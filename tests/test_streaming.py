@@ -13,7 +13,7 @@ from conftest import make_gpt
 from datasets import Dataset
 from test_data import rewrite
 from test_faults import assert_same_weights, finish, kill, language_model, start, translation
-from test_scripts import PAIRS, STORIES, flags, read_json, write
+from test_scripts import PAIRS, STORIES, flags, read_json, write, write_splits
 from torch.utils.data import DataLoader
 from transformers import TrainerCallback, TrainingArguments
 
@@ -40,10 +40,7 @@ def tokenizer():
 
 
 def write_shards(folder, shards):
-    folder.mkdir(exist_ok=True)
-    for i, rows in enumerate(shards):
-        write(folder / f"train-{i:02}.jsonl", rows)
-    return folder
+    return write_splits(folder, **{f"train-{i:02}": rows for i, rows in enumerate(shards)})
 
 
 @pytest.fixture
@@ -256,7 +253,7 @@ def test_options_that_a_stream_cannot_have_are_refused(options):
 
 def test_a_stream_is_not_copied_to_the_cache(tmp_path):
     write_shards(tmp_path / "data", split(STORIES * 50, 3))
-    write(tmp_path / "data" / "validation.jsonl", STORIES)
+    write_splits(tmp_path / "data", validation=STORIES)
     args = LanguageModelArguments(dataset_name=str(tmp_path / "data"), max_eval_samples=5)
     stream, others = load_stream(args, str(tmp_path / "cache"))
     assert isinstance(stream, datasets.IterableDataset)
