@@ -127,6 +127,7 @@ def test_chosen_options_are_flags_in_place_of_the_budget():
     [
         ("blok_size: 32", [], "unexpected in the recipe 'recipe': --blok_size=32. Did you mean `block_size`?"),
         ("block_size: [1, 2]", [], "unexpected: 2"),
+        ("eval_strategy: daily", [], "invalid choice: 'daily'"),
         ("accelerator_config: {a: 1}", [], "unexpected keyword argument 'a'"),
         ("seed: 1", ["stray"], "unexpected: stray"),
         ("config_overrides: 'a=1,a=2'", [], "must be JSON or a=1,b=2; got 'a=1,a=2'"),

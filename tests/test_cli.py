@@ -121,12 +121,6 @@ def test_threads_sleep_while_they_wait_on_a_busy_machine_unless_the_user_chose(g
     assert os.environ == chosen
 
 
-def test_both_spellings_of_a_flag_are_taken(run_here, tmp_path):
-    words = ("--dataset-name", "embedded:numbers", "--output-dir", tmp_path / "x", "--target-lang=de")
-    done = run_here("train_translation", *words, "--eval-strategy", "daily", check=False)
-    assert "invalid choice: 'daily'" in done.stderr
-
-
 def test_a_command_is_a_module_in_a_clone_too(monkeypatch, capsys):
     assert find_spec("hf_scratch.scripts.run_onnx").origin == str(ROOT / "scripts" / "run_onnx.py")
     monkeypatch.setattr(sys, "argv", ["hold_out", "--help"])

@@ -49,18 +49,6 @@ def test_a_metric_gets_all_at_once_or_in_batches_and_is_pickled(make, tmp_path):
     assert not list(tmp_path.rglob("*.arrow"))
 
 
-def test_combined_metrics_keep_their_keys():
-    scores = evaluate.combine([make() for make in METRICS]).compute(predictions=PREDICTIONS, references=REFERENCES)
-    expected = {}
-    for make in METRICS:
-        expected |= make().compute(predictions=PREDICTIONS, references=REFERENCES)
-    assert scores == expected
-    assert scores.keys() == {
-        "exact_match", "bleu", "bleu_signature", "bleu_lc", "bleu_lc_signature", "chrf", "chrf_signature",
-        "bleu_moses", "bleu_moses_signature", "rouge1", "rouge2", "rougeL", "rouge_signature",
-    }  # fmt: skip
-
-
 def test_the_best_of_several_references_counts():
     scores = score_translations(PREDICTIONS, REFERENCES)
     assert scores["exact_match"] == 1 / 3

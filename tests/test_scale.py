@@ -172,20 +172,17 @@ def test_a_run_of_fsdp2_resumes_on_more_processes(fsdp_run, tmp_path):
 
 
 @pytest.mark.parametrize("fsdp_run", ["language_model"], indirect=True)
-def test_what_does_not_fit_fsdp2_is_told_in_a_line(fsdp_run, tmp_path):
-    _, command, run = fsdp_run
-    resumed = tmp_path / "run"
-    shutil.copytree(run / "checkpoint-2", resumed / "checkpoint-2")
-    errors = train(command, resumed, "--resume_from_checkpoint", "last")
-    assert "only supported when using PyTorch FSDP" in errors
-    for before, after in (
-        ("fsdp_version: 2", "fsdp_version: 1"),
-        ("efficient_loading: false", "efficient_loading: true"),
-    ):
-        text = FSDP2.read_text(encoding="utf-8").replace(before, after)
-        if "fsdp_version: 1" in text:
-            text = text.replace("reshard_after_forward: true", "reshard_after_forward: FULL_SHARD")
-            text += "  fsdp_sync_module_states: false\n"
-        other = tmp_path / "other.yaml"
-        other.write_text(text, encoding="utf-8")
-        assert "see scripts/accelerate/fsdp2.yaml" in train(command, tmp_path / "new", sharding=other)
+def test_other_configurations_of_fsdp_are_refused(fsdp_run, tmp_path):
+    _, command, _ = fsdp_run
+    first = {
+        "fsdp_version: 2": "fsdp_version: 1",
+        "reshard_after_forward: true": "reshard_after_forward: FULL_SHARD",
+        "fsdp_config:": "fsdp_config:\n  fsdp_sync_module_states: false",
+    }
+    for changes in (first, {"efficient_loading: false": "efficient_loading: true"}):
+        text = FSDP2.read_text(encoding="utf-8")
+        for before, after in changes.items():
+            text = text.replace(before, after)
+        (tmp_path / "other.yaml").write_text(text, encoding="utf-8")
+        printed = train(command, tmp_path / "new", sharding=tmp_path / "other.yaml")
+        assert "see scripts/accelerate/fsdp2.yaml" in printed
