@@ -74,7 +74,7 @@ def test_a_folder_with_the_name_of_a_loader_is_read(name, tmp_path, monkeypatch)
 def test_numbers_are_held_out_and_right():
     splits = load_splits("embedded:numbers")
     assert {name: len(rows) for name, rows in splits.items()} == {"train": 9000, "validation": 500, "test": 500}
-    known = {row["en"]: row["de"] for rows in splits.values() for row in rows}
+    known = {en: de for rows in splits.values() for en, de in zip(rows["en"], rows["de"], strict=True)}
     assert len(known) == 10000
     assert known["forty-two"] == "zweiundvierzig"
     assert known["nine thousand and one"] == "neuntausendeins"

@@ -72,9 +72,10 @@ def translation(tmp_path):
     return ["multi30k_tiny", *flags(options)]
 
 
-def test_train_resume_and_evaluate_a_translator(translation, run_here, tmp_path):
-    run("train_translation.py", *translation)
+def test_two_processes_train_a_translator_that_one_resumes_and_evaluates(translation, run_here, tmp_path):
+    run("train_translation.py", *translation, launcher=(*LAUNCHER, "2"))
     out = tmp_path / "run"
+    assert "2 x" in (out / "README.md").read_text(encoding="utf-8")
     for name in (
         "model.safetensors", "tokenizer.json", "tokenizer_config.json", "learning_curve.png", "README.md",
         "checkpoint-4",
@@ -164,12 +165,11 @@ def test_train_and_evaluate_a_language_model(run_here, tmp_path):
     assert 0 < read_json(student / "trainer_state.json")["log_history"][0]["loss"] < 10
 
 
-@pytest.mark.parametrize("backend", ["", pytest.param("aot_eager", marks=pytest.mark.slow)])
-def test_two_processes_train_one_model(translation, backend, tmp_path):
-    compiled = ("--torch_compile_backend", backend) if backend else ()
+@pytest.mark.slow
+def test_two_processes_train_a_compiled_model(translation, tmp_path):
+    compiled = ("--torch_compile_backend", "aot_eager")
     run("train_translation.py", *translation, *compiled, launcher=(*LAUNCHER, "2"))
     assert (tmp_path / "run" / "model.safetensors").is_file()
-    assert "2 x" in (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.slow

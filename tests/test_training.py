@@ -465,7 +465,7 @@ def test_an_update_does_not_wait_for_the_device(make_trainer, joint_tokenizer, o
     values |= {"teacher_models": [make_transformer(vocab_size=len(joint_tokenizer))]}
     options = {option: values[option]} if option != "plain" else {}
     trainer = make_trainer(
-        callbacks=[StopCallback(1000)], max_steps=6, save_strategy="no", gradient_accumulation_steps=2, **options
+        callbacks=[StopCallback(1000)], max_steps=3, save_strategy="no", gradient_accumulation_steps=2, **options
     )
     vars(trainer.args).update(OUR_DEFAULTS)
     trainer.args.logging_strategy = "no"
@@ -478,7 +478,7 @@ def test_an_update_does_not_wait_for_the_device(make_trainer, joint_tokenizer, o
     trainer.add_callback(Count())
     with Waits() as waits:
         trainer.train()
-    assert counts == [0] * 6, waits.traces[0]
+    assert counts == [0] * 3, waits.traces[0]
 
 
 def test_a_user_may_log_a_loss_before_the_training(make_trainer):
