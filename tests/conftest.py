@@ -1,6 +1,7 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 """Shared by the tests: tiny models of both families and their variants, a tiny tokenizer, and the real data sets."""
 
+import gc
 import importlib.util
 import os
 import subprocess
@@ -18,7 +19,7 @@ from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers
 from tokenizers.models import WordPiece
 from tokenizers.processors import TemplateProcessing
 from tokenizers.trainers import WordPieceTrainer
-from transformers import PreTrainedTokenizerFast
+from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, PreTrainedTokenizerFast
 
 from hf_scratch import (
     ScratchGPTConfig,
@@ -83,6 +84,11 @@ def make_transformer(**overrides) -> ScratchTransformerForConditionalGeneration:
 
 
 FAMILIES = {"gpt": make_gpt, "transformer": make_transformer}
+AUTO = {"gpt": AutoModelForCausalLM, "transformer": AutoModelForSeq2SeqLM}
+DROPOUT = {
+    "gpt": {"attention_dropout": 0.2, "hidden_dropout": 0.1, "embedding_dropout": 0.1},
+    "transformer": {"attention_dropout": 0.2, "dropout": 0.1, "activation_dropout": 0.1},
+}
 
 # The one list of configuration variants. Every way to compute a model is compared on each of them: the reference of
 # the equations, incremental decoding, torch.export, the converters, the loss without logits. test_configuration.py
@@ -196,6 +202,10 @@ def shake(model):
     return model
 
 
+def pytest_collection_finish() -> None:
+    gc.freeze()  # each training collects garbage: looking at all imported modules took most of its time
+
+
 @pytest.fixture(params=FAMILIES)
 def family(request) -> str:
     return request.param
@@ -214,6 +224,28 @@ def inputs(family) -> dict[str, torch.Tensor]:
     if family == "gpt":
         return {"input_ids": ids}
     return {"input_ids": torch.randint(3, 60, (3, 9), generator=generator), "decoder_input_ids": ids}
+
+
+@pytest.fixture
+def labelled(family, inputs) -> dict[str, torch.Tensor]:
+    """That batch for a training step, in which the second row ignores its last labels."""
+    labels = inputs["input_ids" if family == "gpt" else "decoder_input_ids"].clone()
+    labels[1, 4:] = -100
+    return {"input_ids": inputs["input_ids"], "labels": labels}
+
+
+def loss_and_gradients(model, inputs: dict, run=None, seed: int = 0) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    """Of a training step, by the model or by `run`, which is made of it."""
+    torch.manual_seed(seed)
+    model.zero_grad()
+    loss = (model if run is None else run)(**inputs).loss
+    loss.backward()
+    return loss.detach(), {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+
+
+def assert_same_step(actual, expected) -> None:
+    torch.testing.assert_close(actual[0], expected[0])
+    torch.testing.assert_close(actual[1], expected[1], atol=1e-5, rtol=1e-4)
 
 
 @pytest.fixture
