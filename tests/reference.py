@@ -38,10 +38,15 @@ def feed_forward(x, state, name, activation):
     return linear(activation(linear(x, state, f"{name}.fc1")), state, f"{name}.fc2")
 
 
-def residual(x, sublayer, state, norm, norm_first, eps):
-    if norm_first:
-        return x + sublayer(layer_norm(x, state, norm, eps))
-    return layer_norm(x + sublayer(x), state, norm, eps)
+def sublayers(x, state, name, steps, norm_first, eps):
+    """A layer: its steps by name, each with a residual connection and a LayerNorm."""
+    for part, run in steps:
+        norm = f"{name}.{part}_norm"
+        if norm_first:
+            x = x + run(layer_norm(x, state, norm, eps), f"{name}.{part}")
+        else:
+            x = layer_norm(x + run(x, f"{name}.{part}"), state, norm, eps)
+    return x
 
 
 def sinusoids(length, width):
@@ -55,7 +60,7 @@ def sinusoids(length, width):
 
 def gpt(model, ids):
     """Logits (batch, length, vocabulary) of a ScratchGPTForCausalLM."""
-    config = model.config
+    config, eps = model.config, model.config.layer_norm_eps
     state = {name: tensor.double() for name, tensor in model.state_dict().items()}
     length = ids.shape[1]
     if config.position_embedding_type == "learned":
@@ -64,30 +69,18 @@ def gpt(model, ids):
         positions = sinusoids(length, config.hidden_size)
     x = state["model.embed_tokens.weight"][ids] + positions
     if config.embedding_layernorm:
-        x = layer_norm(x, state, "model.embed_norm", config.layer_norm_eps)
+        x = layer_norm(x, state, "model.embed_norm", eps)
     allowed = torch.ones(1, length, length, dtype=torch.bool)
     if config.is_causal:
         allowed = allowed.tril()
+    steps = [
+        ("self_attn", lambda h, name: attention(h, h, state, name, config.num_attention_heads, allowed)),
+        ("feed_forward", lambda h, name: feed_forward(h, state, name, ACTIVATIONS[config.hidden_act])),
+    ]
     for i in range(config.num_hidden_layers):
-        name = f"model.layers.{i}"
-        x = residual(
-            x,
-            lambda h: attention(h, h, state, f"{name}.self_attn", config.num_attention_heads, allowed),  # noqa: B023
-            state,
-            f"{name}.self_attn_norm",
-            config.norm_first,
-            config.layer_norm_eps,
-        )
-        x = residual(
-            x,
-            lambda h: feed_forward(h, state, f"{name}.feed_forward", ACTIVATIONS[config.hidden_act]),  # noqa: B023
-            state,
-            f"{name}.feed_forward_norm",
-            config.norm_first,
-            config.layer_norm_eps,
-        )
+        x = sublayers(x, state, f"model.layers.{i}", steps, config.norm_first, eps)
     if config.final_layernorm:
-        x = layer_norm(x, state, "model.norm", config.layer_norm_eps)
+        x = layer_norm(x, state, "model.norm", eps)
     return linear(x, state, "lm_head")
 
 
@@ -105,45 +98,27 @@ def transformer(model, source, source_mask, target):
         positions = (mask.cumsum(1) - 1).clamp(min=0)  # padding is not counted
         return state[f"model.{stack}.embed_tokens.weight"][ids] * scale + table[positions]
 
-    def sublayers(x, name, heads, steps):
-        for part, run in steps:
-            x = residual(
-                x,
-                lambda h, run=run, part=part: run(h, f"{name}.{part}", heads),
-                state,
-                f"{name}.{part}_norm",
-                config.norm_first,
-                eps,
-            )
-        return x
+    def attend_to(keys, stack, allowed):
+        """Attention to `keys`; None: to what it is given."""
+        heads = getattr(config, f"{stack}_attention_heads")
+        return lambda h, name: attention(h, h if keys is None else keys, state, name, heads, allowed)
 
-    def mlp(h, name, heads):
-        return feed_forward(h, state, name, ACTIVATIONS[config.activation_function])
+    def run(x, stack, steps):
+        steps = [
+            *steps,
+            ("feed_forward", lambda h, n: feed_forward(h, state, n, ACTIVATIONS[config.activation_function])),
+        ]
+        for i in range(getattr(config, f"{stack}_layers")):
+            x = sublayers(x, state, f"model.{stack}.layers.{i}", steps, config.norm_first, eps)
+        return layer_norm(x, state, f"model.{stack}.norm", eps) if config.norm_first else x
 
     see_source = source_mask.bool()[:, None, :]
     see_past = torch.ones(1, target.shape[1], target.shape[1], dtype=torch.bool).tril()
-    memory = embed(source, "encoder", source_mask)
-    for i in range(config.encoder_layers):
-        memory = sublayers(
-            memory,
-            f"model.encoder.layers.{i}",
-            config.encoder_attention_heads,
-            [("self_attn", lambda h, n, k: attention(h, h, state, n, k, see_source)), ("feed_forward", mlp)],
-        )
-    if config.norm_first:
-        memory = layer_norm(memory, state, "model.encoder.norm", eps)
-    x = embed(target, "decoder", torch.ones_like(target))
-    for i in range(config.decoder_layers):
-        x = sublayers(
-            x,
-            f"model.decoder.layers.{i}",
-            config.decoder_attention_heads,
-            [
-                ("self_attn", lambda h, n, k: attention(h, h, state, n, k, see_past)),
-                ("cross_attn", lambda h, n, k: attention(h, memory, state, n, k, see_source)),
-                ("feed_forward", mlp),
-            ],
-        )
-    if config.norm_first:
-        x = layer_norm(x, state, "model.decoder.norm", eps)
-    return linear(x, state, "lm_head")
+    memory = run(
+        embed(source, "encoder", source_mask), "encoder", [("self_attn", attend_to(None, "encoder", see_source))]
+    )
+    steps = [
+        ("self_attn", attend_to(None, "decoder", see_past)),
+        ("cross_attn", attend_to(memory, "decoder", see_source)),
+    ]
+    return linear(run(embed(target, "decoder", torch.ones_like(target)), "decoder", steps), state, "lm_head")

@@ -88,9 +88,14 @@ def test_each_backend_gives_eagers_outputs_and_gradients(family, attention, padd
 
 
 @pytest.mark.parametrize("is_causal", [True, False])
-@pytest.mark.parametrize("attention", BACKENDS)
-def test_each_backend_keeps_packed_texts_apart(attention, is_causal):
-    inputs = {**make_inputs("gpt", "none"), "position_ids": torch.tensor(PACKED)}
+@pytest.mark.parametrize(
+    ("attention", "rows"), [("sdpa", 2), ("flex_attention", 2), ("flash_attention_2", 2), ("flash_attention_2", 1)]
+)
+def test_each_backend_keeps_packed_texts_apart(attention, rows, is_causal, request):
+    if attention == "flash_attention_2":
+        request.getfixturevalue("flash_stub")
+    inputs = {"input_ids": make_inputs("gpt", "none")["input_ids"][:rows], "attention_mask": None}
+    inputs["position_ids"] = torch.tensor(PACKED)[:rows]
     assert_equals_eager(partial(make_gpt, is_causal=is_causal), attention, inputs)
 
 
@@ -125,10 +130,8 @@ def flash_varlen(
     query, key, value, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p=0.0, softmax_scale=None,
     causal=False,
 ):  # fmt: skip
-    queries, (keys, values) = (
-        cu_seqlens_q.diff().tolist(),
-        (x.split(cu_seqlens_k.diff().tolist()) for x in (key, value)),
-    )
+    queries = cu_seqlens_q.diff().tolist()
+    keys, values = (x.split(cu_seqlens_k.diff().tolist()) for x in (key, value))
     assert max(queries) <= max_seqlen_q
     assert max(map(len, keys)) <= max_seqlen_k
     rows = zip(query.split(queries), keys, values, strict=True)
@@ -146,14 +149,6 @@ def flash_stub(monkeypatch):
 @pytest.mark.parametrize("padding", PADDING)
 def test_flash_attention_reads_a_gpts_padding_as_eager_does(padding, flash_stub):
     assert_equals_eager(make_gpt, "flash_attention_2", make_inputs("gpt", padding))
-
-
-@pytest.mark.parametrize("is_causal", [True, False])
-@pytest.mark.parametrize("rows", [2, 1])
-def test_flash_attention_keeps_packed_texts_apart(rows, is_causal, flash_stub):
-    ids = make_inputs("gpt", "none")["input_ids"][:rows]
-    inputs = {"input_ids": ids, "attention_mask": None, "position_ids": torch.tensor(PACKED)[:rows]}
-    assert_equals_eager(partial(make_gpt, is_causal=is_causal), "flash_attention_2", inputs)
 
 
 def test_flash_attention_decodes_with_a_static_cache(flash_stub):

@@ -4,7 +4,7 @@
 import pytest
 import reference
 import torch
-from conftest import each_variant, make_gpt, make_inputs_for, make_transformer, make_variant, shake
+from conftest import FAMILIES, each_variant, make_gpt, make_inputs_for, make_transformer, make_variant, shake
 from safetensors.torch import load_file
 from transformers import AutoModel
 from transformers.modeling_outputs import BaseModelOutputWithPast
@@ -72,43 +72,28 @@ def test_step_by_step_with_a_cache_equals_at_once(model, inputs, family):
     whole = model(**inputs).logits
     cache, steps = None, []
     name = "input_ids" if family == "gpt" else "decoder_input_ids"
-    for step in range(7):
-        step_inputs = {**inputs, name: inputs[name][:, step : step + 1]}
-        outputs = model(**step_inputs, cache=cache, use_cache=True)
+    for ids in inputs[name].split(1, dim=1):
+        outputs = model(**{**inputs, name: ids}, cache=cache, use_cache=True)
         cache = outputs.cache
         steps.append(outputs.logits)
     torch.testing.assert_close(torch.cat(steps, dim=1), whole, atol=2e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("generation", [{"num_beams": 1}, {"num_beams": 3}], ids=str)
-def test_generation_with_and_without_a_cache_is_the_same(model, inputs, generation):
-    kwargs = {"max_new_tokens": 8, "do_sample": False, **generation}
-    ids = inputs["input_ids"]
-    with_cache = model.generate(ids, use_cache=True, **kwargs)
-    assert torch.equal(with_cache, model.generate(ids, use_cache=False, **kwargs))
-
-
-@pytest.mark.parametrize("generation", [{"num_beams": 1}, {"num_beams": 3}], ids=str)
-def test_a_padded_batch_generates_what_each_row_alone_does(model, family, generation):
+@pytest.mark.parametrize("use_cache", [True, False])
+@pytest.mark.parametrize("num_beams", [1, 3])
+def test_a_padded_batch_generates_what_each_row_alone_does_with_and_without_a_cache(
+    model, family, num_beams, use_cache
+):
     rows = [torch.randint(3, 60, (length,)) for length in (9, 4, 6)]
     ids, mask = torch.zeros(3, 9, dtype=torch.long), torch.zeros(3, 9, dtype=torch.long)
     for i, row in enumerate(rows):
         at = slice(9 - len(row), 9) if family == "gpt" else slice(0, len(row))
         ids[i, at], mask[i, at] = row, 1
-    kwargs = {"max_new_tokens": 10, "min_new_tokens": 10, "do_sample": False, **generation}
-    batch = model.generate(ids, attention_mask=mask, **kwargs)
+    kwargs = {"max_new_tokens": 10, "min_new_tokens": 10, "do_sample": False, "num_beams": num_beams}
+    batch = model.generate(ids, attention_mask=mask, use_cache=use_cache, **kwargs)
     for i, row in enumerate(rows):
-        alone = model.generate(row[None], attention_mask=torch.ones_like(row[None]), **kwargs)
+        alone = model.generate(row[None], attention_mask=torch.ones_like(row[None]), use_cache=not use_cache, **kwargs)
         assert torch.equal(batch[i, -10:], alone[0, -10:])
-
-
-def test_a_causal_model_does_not_see_the_future(model, inputs, family):
-    name = "input_ids" if family == "gpt" else "decoder_input_ids"
-    changed = {**inputs, name: inputs[name].clone()}
-    changed[name][:, 4] = 59 - changed[name][:, 4]
-    before, after = model(**inputs).logits, model(**changed).logits
-    torch.testing.assert_close(before[:, :4], after[:, :4])
-    assert (before[:, 4:] - after[:, 4:]).abs().amax(-1).min() > 1e-4
 
 
 @each_variant()
@@ -137,11 +122,6 @@ def test_each_way_to_share_embeddings(share, tie, tmp_path):
     loaded = type(model).from_pretrained(tmp_path)
     assert (loaded.model.encoder.embed_tokens.weight is loaded.model.decoder.embed_tokens.weight) == share
     assert (loaded.lm_head.weight is loaded.model.decoder.embed_tokens.weight) == tie
-    loaded.resize_token_embeddings(66)
-    assert loaded.model.encoder.embed_tokens.num_embeddings == 66
-    if share:
-        assert loaded.config.decoder_vocab_size == 66
-        assert loaded(torch.tensor([[65]]), decoder_input_ids=torch.tensor([[65]])).logits.shape[-1] == 66
 
 
 def test_dropout_is_drawn_in_training_only():
@@ -155,7 +135,7 @@ def test_dropout_is_drawn_in_training_only():
 
 @pytest.mark.parametrize("position_embedding_type", ["sinusoidal", "learned"])
 def test_a_model_off_the_meta_device_is_whole_after_its_weights_are_loaded(family, position_embedding_type, inputs):
-    model = {"gpt": make_gpt, "transformer": make_transformer}[family](position_embedding_type=position_embedding_type)
+    model = FAMILIES[family](position_embedding_type=position_embedding_type)
     with torch.device("meta"):
         empty = type(model)(model.config)
     empty.to_empty(device="cpu").load_state_dict(model.state_dict())
@@ -202,12 +182,6 @@ def test_hidden_states_and_attentions_are_returned():
     assert torch.equal(outputs.encoder_last_hidden_state, outputs.encoder_hidden_states[-1])
 
 
-def test_generation_past_the_last_position_is_refused_before_it_starts(model, monkeypatch):
-    monkeypatch.setattr(type(model), "forward", lambda *args, **kwargs: pytest.fail("a token was generated"))
-    with pytest.raises(ValueError, match=r"max_position_embeddings.* 40.*max_new_tokens"):
-        model.generate(torch.ones(1, 5, dtype=torch.long), max_new_tokens=60)
-
-
 def test_generation_reaches_the_last_position(model):
     ids = torch.full((1, 5), 7)
     kwargs = {"do_sample": False, "eos_token_id": None}
@@ -217,61 +191,38 @@ def test_generation_reaches_the_last_position(model):
 
 def torchs_weights(layer: torch.nn.Module) -> dict[str, torch.Tensor]:
     """The state dict of our encoder or decoder layer with the weights of torch's."""
-    names = {"linear1": "feed_forward.fc1", "linear2": "feed_forward.fc2", "norm1": "self_attn_norm"}
-    attentions = {"self_attn": "self_attn"}
+    attentions = {"self_attn": layer.self_attn}
     if isinstance(layer, torch.nn.TransformerDecoderLayer):
-        attentions["multihead_attn"] = "cross_attn"
-        names |= {"norm2": "cross_attn_norm", "norm3": "feed_forward_norm"}
-    else:
-        names["norm2"] = "feed_forward_norm"
-    state = {
-        f"{ours}.{name}": p for theirs, ours in names.items() for name, p in getattr(layer, theirs).named_parameters()
-    }
-    for theirs, ours in attentions.items():
-        attention = getattr(layer, theirs)
+        attentions["cross_attn"] = layer.multihead_attn
+    state = {}
+    for name, attention in attentions.items():
         for kind in ("weight", "bias"):
-            packed = getattr(attention, f"in_proj_{kind}").chunk(3)  # torch packs the three projections
-            state |= {f"{ours}.{part}_proj.{kind}": p for part, p in zip("qkv", packed, strict=True)}
-            state[f"{ours}.o_proj.{kind}"] = getattr(attention.out_proj, kind)
-    return state
+            parts = (*getattr(attention, f"in_proj_{kind}").chunk(3), getattr(attention.out_proj, kind))
+            state |= {f"{name}.{part}_proj.{kind}": weight for part, weight in zip("qkvo", parts, strict=True)}
+    others = {"feed_forward.fc1": layer.linear1, "feed_forward.fc2": layer.linear2}
+    others |= {f"{name}_norm": getattr(layer, f"norm{i}") for i, name in enumerate([*attentions, "feed_forward"], 1)}
+    return state | {f"{name}.{kind}": p for name, module in others.items() for kind, p in module.named_parameters()}
 
 
 @pytest.mark.parametrize("norm_first", [False, True], ids=["post-norm", "pre-norm"])
 def test_encoder_and_decoder_equal_torchs_with_the_same_weights(norm_first):
-    """Without a last LayerNorm in post-norm: `torch.nn.Transformer` adds one, the paper does not."""
     model = make_transformer(norm_first=norm_first, decoder_attention_heads=4, decoder_ffn_dim=48).double()
     options = {"dropout": 0.0, "batch_first": True, "norm_first": norm_first, "dtype": torch.float64}
-    last_norm = [torch.nn.LayerNorm(32, dtype=torch.float64) if norm_first else None for _ in range(2)]
-    torchs = torch.nn.Transformer(
-        d_model=32,
-        nhead=4,
-        custom_encoder=torch.nn.TransformerEncoder(
-            torch.nn.TransformerEncoderLayer(32, 4, 48, **options), 2, last_norm[0], enable_nested_tensor=False
-        ),
-        custom_decoder=torch.nn.TransformerDecoder(
-            torch.nn.TransformerDecoderLayer(32, 4, 48, **options), 3, last_norm[1]
-        ),
-        batch_first=True,
-    )
-    shake(torchs).eval()
+    torchs = shake(torch.nn.Transformer(32, 4, 2, 3, 48, **options)).eval()
     for ours, theirs in ((model.model.encoder, torchs.encoder), (model.model.decoder, torchs.decoder)):
         for layer, other in zip(ours.layers, theirs.layers, strict=True):
             layer.load_state_dict(torchs_weights(other))
         if norm_first:
             ours.norm.load_state_dict(theirs.norm.state_dict())
-
-    inputs = make_inputs_for(model)
-    source = model.model.encoder.embed(inputs["input_ids"], None, PADDED, None)
-    target = model.model.decoder.embed(inputs["decoder_input_ids"], None, None, None)
+        else:
+            theirs.norm = None  # the paper has no last LayerNorm
+    inputs, hidden = make_inputs_for(model), PADDED == 0
     expected = torchs(
-        source,
-        target,
+        model.model.encoder.embed(inputs["input_ids"], None, PADDED, None),
+        model.model.decoder.embed(inputs["decoder_input_ids"], None, None, None),
         tgt_mask=torch.nn.Transformer.generate_square_subsequent_mask(7, dtype=torch.float64),
-        src_key_padding_mask=PADDED == 0,
-        memory_key_padding_mask=PADDED == 0,
+        src_key_padding_mask=hidden,
+        memory_key_padding_mask=hidden,
     )
-    memory = torchs.encoder(source, src_key_padding_mask=PADDED == 0)
     outputs = model.model(**inputs, attention_mask=PADDED)
-    seen = PADDED.bool()
-    torch.testing.assert_close(outputs.encoder_last_hidden_state[seen], memory[seen], atol=1e-12, rtol=0)
     torch.testing.assert_close(outputs.last_hidden_state, expected, atol=1e-12, rtol=0)
