@@ -1,96 +1,43 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""`generate()` gives the same tokens through our IncrementalDecoder as through transformers' own loop."""
+"""`generate()` by our IncrementalDecoder gives all outputs of transformers' own loop, not the tokens alone."""
 
 import pytest
 import torch
 from conftest import FAMILIES, VARIANTS, each_variant, make_gpt, make_transformer, make_variant, shake
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import EosTokenCriteria, MaxLengthCriteria, StoppingCriteria, StoppingCriteriaList
+from transformers import Cache, DynamicCache, EncoderDecoderCache, GenerationConfig, LogitsProcessor, StoppingCriteria
+from transformers.generation import EosTokenCriteria, LogitsProcessorList, MaxLengthCriteria, StoppingCriteriaList
 
+from hf_scratch.cpu import beam_search
 
-def generate_both(model, input_ids, **kwargs) -> tuple[torch.Tensor, torch.Tensor]:
-    """The tokens by our decoder and by transformers' loop, both from the same seed."""
-    torch.manual_seed(0)
-    ours = model.generate(input_ids, **kwargs)
-    torch.manual_seed(0)
-    return ours, model.generate(input_ids, cache_implementation="dynamic", **kwargs)
-
-
-PROMPTS = torch.randint(3, 60, (4, 5), generator=torch.Generator().manual_seed(3))
+PROMPTS = torch.randint(3, 60, (3, 5), generator=torch.Generator().manual_seed(3))
+MODES = {
+    "greedy": {"do_sample": False},
+    "sample": {"do_sample": True, "num_return_sequences": 2},
+    "beams": {"do_sample": False, "num_beams": 3, "num_return_sequences": 2},
+    "sampled beams": {"do_sample": True, "num_beams": 3},
+}
+SCORES = {"return_dict_in_generate": True, "output_scores": True}
+EVERYTHING = {**SCORES, "output_logits": True}
 # The decoder leaves this to transformers: its values are wider than its keys.
 LEFT_TO_TRANSFORMERS = {("transformer", "value width")}
 
 
-@each_variant()
-@pytest.mark.parametrize("num_beams", [1, 3])
-def test_each_variant_generates_the_tokens_of_transformers(family, variant, num_beams, steps):
-    model = shake(make_variant(family, variant))
-    if not model.can_generate():
-        pytest.skip("an encoder writes nothing")
-    model.config.eos_token_id = model.generation_config.eos_token_id = None
-    ours, transformers = generate_both(model, PROMPTS, max_new_tokens=10, do_sample=False, num_beams=num_beams)
-    assert bool(steps) == ((family, variant) not in LEFT_TO_TRANSFORMERS)
-    assert ours.equal(transformers)
+class AcrossRows(LogitsProcessor):
+    def __call__(self, input_ids, scores):
+        return scores + 0.1 * scores.roll(1, 0)
 
 
-@settings(max_examples=60)
-@given(data=st.data())
-def test_the_tokens_are_those_of_transformers(data):
-    family = data.draw(st.sampled_from(sorted(FAMILIES)))
-    variant = data.draw(st.sampled_from(sorted(VARIANTS[family].keys() - {"bidirectional"})))
-    model = make_variant(family, variant)
-    batch, length = data.draw(st.integers(1, 6)), data.draw(st.integers(2, 8))
-    generator = torch.Generator().manual_seed(data.draw(st.integers(0, 1000)))
-    input_ids = torch.randint(3, 60, (batch, length), generator=generator)
-    mask = torch.ones_like(input_ids)
-    if data.draw(st.booleans()):  # on the left for the GPT
-        for row in range(batch):
-            padding = data.draw(st.integers(0, length - 1))
-            mask[row, length - padding :] = 0
-        mask = mask.flip(1) if family == "gpt" else mask
-    num_beams = data.draw(st.sampled_from([1, 1, 2, 4]))
-    kwargs = {"max_new_tokens": data.draw(st.sampled_from([2, 6, 25])), "eos_token_id": [2, 30, 31, 32]}
-    if num_beams > 1:
-        kwargs |= {
-            "num_beams": num_beams,
-            "num_return_sequences": data.draw(st.integers(1, num_beams)),
-            "length_penalty": data.draw(st.sampled_from([-1.0, 0.0, 0.6, 2.0])),
-            "early_stopping": data.draw(st.sampled_from([True, False, "never"])),
-        }
-    elif data.draw(st.booleans()):
-        kwargs |= {"do_sample": True, "temperature": 1.5, "top_p": 0.9}
-    else:
-        kwargs["do_sample"] = False
-    kwargs["repetition_penalty"] = data.draw(st.sampled_from([1.0, 1.3]))
-    ours, transformers = generate_both(model, input_ids, attention_mask=mask, **kwargs)
-    assert ours.equal(transformers)
+class InPlace(LogitsProcessor):
+    def __call__(self, input_ids, scores):
+        scores[:, 7] -= 3.0
+        return scores
 
 
-def test_a_finished_row_is_dropped(steps):
-    model = make_gpt()
-    prompts = torch.randint(3, 60, (8, 5), generator=torch.Generator().manual_seed(3))
-    ours, transformers = generate_both(
-        model, prompts, max_new_tokens=30, do_sample=False, eos_token_id=list(range(2, 22))
-    )
-    assert ours.equal(transformers)
-    rows = [shape[0] for shape in steps]
-    assert rows == sorted(rows, reverse=True)
-    assert rows[0] > rows[-1]
-
-
-def test_a_penalty_holds_a_length_of_each_row(steps):
-    mask = torch.ones_like(PROMPTS)
-    mask[1, :2] = mask[3, :4] = 0
-    options = {"num_beams": 3, "repetition_penalty": 1.3, "max_new_tokens": 25, "eos_token_id": list(range(2, 12))}
-    ours, transformers = generate_both(make_gpt(), PROMPTS, attention_mask=mask, **options)
-    assert steps
-    assert ours.equal(transformers)
-
-
-class Multiples(StoppingCriteria):
+class EndsAtMultiples(StoppingCriteria):
     def __call__(self, input_ids, scores, **kwargs):
-        return input_ids[:, -1] % 4 == 0
+        return input_ids[:, -1] % 5 == 0
 
 
 class LengthPerRow(MaxLengthCriteria):
@@ -98,40 +45,211 @@ class LengthPerRow(MaxLengthCriteria):
         return torch.arange(len(input_ids)) + self.max_length <= input_ids.shape[1]
 
 
-@pytest.mark.parametrize("options", [{}, {"num_beams": 3}, {"do_sample": True}], ids=["greedy", "beams", "sample"])
-@pytest.mark.parametrize(
-    "criterion", [Multiples(), EosTokenCriteria([9, 10, 11, 12]), MaxLengthCriteria(8), LengthPerRow(7)]
-)
-def test_criteria_of_the_caller_end_a_text(criterion, options):
-    arguments = {"max_new_tokens": 20, "eos_token_id": [2, 30, 31], "do_sample": False, "pad_token_id": 0, **options}
-    ours, transformers = generate_both(
-        make_gpt(), PROMPTS, stopping_criteria=StoppingCriteriaList([criterion]), **arguments
-    )
-    assert ours.equal(transformers)
-    assert not ours.equal(generate_both(make_gpt(), PROMPTS, **arguments)[0])
+def allow_by_prompt(prompt: int, input_ids: torch.Tensor) -> list[int]:
+    return list(range(3 + prompt, 40))
+
+
+OPTIONS = {
+    "min_new_tokens": 6,
+    "repetition_penalty": 1.3,
+    "no_repeat_ngram_size": 2,
+    "bad_words_ids": [[5], [6, 7]],
+    "forced_bos_token_id": 9,
+    "forced_eos_token_id": 2,
+    "begin_suppress_tokens": [10, 11],
+    "prefix_allowed_tokens_fn": allow_by_prompt,
+    "renormalize_logits": True,
+    "temperature": 0.7,
+    "top_k": 5,
+    "top_p": 0.8,
+    "stopping_criteria": StoppingCriteriaList([EndsAtMultiples()]),
+    "other ends": {"stopping_criteria": StoppingCriteriaList([EosTokenCriteria([9, 10, 11, 12])])},
+    "a shorter length": {"stopping_criteria": StoppingCriteriaList([MaxLengthCriteria(8)])},
+    "a length per row": {"stopping_criteria": StoppingCriteriaList([LengthPerRow(7)])},
+    "across rows": {"logits_processor": LogitsProcessorList([AcrossRows()])},
+    "in place": {"logits_processor": LogitsProcessorList([InPlace()])},
+}
+OPTIONS = {name: value if isinstance(value, dict) else {name: value} for name, value in OPTIONS.items()}
+
+
+def flatten(output) -> dict[str, torch.Tensor | str]:
+    """All tensors of an output of `generate()` by name; or the error."""
+    if not hasattr(output, "items") and not isinstance(output, (tuple, Cache)):
+        return {"": output}
+    if isinstance(output, EncoderDecoderCache):
+        parts = {"self": output.self_attention_cache, "cross": output.cross_attention_cache}
+    elif isinstance(output, DynamicCache):
+        parts = {str(i): (layer.keys, layer.values) for i, layer in enumerate(output.layers)}
+    elif isinstance(output, tuple):
+        parts = dict(enumerate(output))
+    else:
+        parts = dict(output.items())
+    return {f"{name}.{rest}": tensor for name, part in parts.items() for rest, tensor in flatten(part).items()}
+
+
+def assert_equal(model, prompts=PROMPTS, **options) -> dict[str, torch.Tensor]:
+    """Compare all outputs with transformers' loop, from the same seed."""
+    outputs = []
+    for loop in ({}, {"cache_implementation": "dynamic"}):
+        torch.manual_seed(0)
+        try:
+            outputs.append(model.generate(prompts, **options, **loop))
+        except (RuntimeError, ValueError) as error:  # some options leave no token to choose
+            outputs.append((str(error),))
+    assert type(outputs[0]) is type(outputs[1])
+    ours, transformers = map(flatten, outputs)
+    assert ours.keys() == transformers.keys()
+    for name, tensor in transformers.items():
+        if isinstance(tensor, str):
+            assert ours[name] == tensor
+            continue
+        assert ours[name].dtype == tensor.dtype
+        torch.testing.assert_close(ours[name], tensor, msg=lambda text, name=name: f"{name}: {text}")
+    return ours
+
+
+@pytest.fixture
+def model(family):
+    return shake(FAMILIES[family]())
+
+
+def padded(family: str, *lengths: int) -> torch.Tensor:
+    """A mask of as many tokens of each row of PROMPTS; a GPT's padding is on the left."""
+    mask = torch.arange(5) < torch.tensor(lengths)[:, None]
+    return (mask.flip(1) if family == "gpt" else mask).long()
+
+
+@each_variant()
+@pytest.mark.parametrize("num_beams", [1, 3])
+def test_each_variant_gives_the_outputs_of_transformers(family, variant, num_beams, steps):
+    model = shake(make_variant(family, variant))
+    if not model.can_generate():
+        pytest.skip("an encoder writes nothing")
+    assert_equal(model, max_new_tokens=10, do_sample=False, num_beams=num_beams, eos_token_id=None, **EVERYTHING)
+    assert bool(steps) == ((family, variant) not in LEFT_TO_TRANSFORMERS)
+
+
+@pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
+@pytest.mark.parametrize("name", OPTIONS)
+def test_each_option_gives_the_outputs_of_transformers(name, mode, family, model):
+    options = {"attention_mask": padded(family, 5, 2, 4), "max_new_tokens": 12, "eos_token_id": [2, 30, 31]}
+    assert_equal(model, **{**options, **mode, **OPTIONS[name], **EVERYTHING})
+
+
+def test_an_option_that_the_loop_does_not_know_is_left_to_transformers(model, steps):
+    assert_equal(model, max_new_tokens=8, use_mtp=True)
+    model.generate(PROMPTS, generation_config=GenerationConfig(max_new_tokens=8, mode_of_a_later_version=True))
+    model.generation_config.mode_of_a_later_version = "fast"
+    model.generate(PROMPTS, max_new_tokens=8)
+    assert not steps
+    model.generation_config.mode_of_a_later_version = False
+    model.generate(PROMPTS, max_new_tokens=8, labels=PROMPTS)  # which Seq2SeqTrainer passes along
+    assert steps
+
+
+@pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64], ids=str)
+def test_each_dtype_and_attention_gives_the_outputs_of_transformers(dtype, attention, mode, family, model, steps):
+    model.set_attn_implementation(attention)
+    mask = padded(family, 5, 3, 5)
+    # oneDNN's float16 products depend on the number of rows where the CPU has AVX512_FP16
+    with torch.backends.mkldnn.flags(enabled=dtype != torch.float16):
+        assert_equal(model.to(dtype), max_new_tokens=12, attention_mask=mask, **mode, **EVERYTHING)
+    assert steps
+
+
+def test_a_returned_cache_carries_into_a_second_call(model, steps):
+    options = {"do_sample": False, "eos_token_id": None}
+    first = model.generate(PROMPTS, max_new_tokens=4, return_dict_in_generate=True, **options)
+    assert steps
+    expected = model.generate(PROMPTS, max_new_tokens=8, **options)
+    inputs = {"input_ids": first.sequences}
+    if model.config.is_encoder_decoder:
+        inputs = {"input_ids": PROMPTS, "decoder_input_ids": first.sequences}
+    assert model.generate(**inputs, cache=first.cache, max_new_tokens=4, **options).equal(expected)
+
+
+@settings(max_examples=60)
+@given(data=st.data())
+def test_options_together(data):
+    family = data.draw(st.sampled_from(sorted(FAMILIES)))
+    variant = data.draw(st.sampled_from(sorted(VARIANTS[family].keys() - {"bidirectional"})))
+    rows, length = data.draw(st.integers(1, 5)), data.draw(st.integers(2, 8))
+    generator = torch.Generator().manual_seed(data.draw(st.integers(0, 1000)))
+    prompts = torch.randint(3, 60, (rows, length), generator=generator)
+    mask = torch.ones_like(prompts)
+    if data.draw(st.booleans()):
+        for row in range(rows):
+            mask[row, length - data.draw(st.integers(0, length - 1)) :] = 0
+        mask = mask.flip(1) if family == "gpt" else mask
+    options = {"attention_mask": mask, "max_new_tokens": data.draw(st.sampled_from([1, 3, 15]))}
+    options |= MODES[data.draw(st.sampled_from(sorted(MODES)))]
+    names = sorted(set(OPTIONS) - {"a shorter length", "a length per row"})
+    for name in data.draw(st.lists(st.sampled_from(names), max_size=4, unique=True)):
+        options |= OPTIONS[name]
+    if "num_beams" in options:
+        options["length_penalty"] = data.draw(st.sampled_from([-1.0, 0.0, 0.6, 2.0]))
+        options["early_stopping"] = data.draw(st.sampled_from([True, False, "never"]))
+    options["eos_token_id"] = data.draw(st.sampled_from([[2], list(range(2, 20))]))
+    options |= data.draw(st.sampled_from([{}, SCORES, EVERYTHING]))
+    assert_equal(shake(make_variant(family, variant)), prompts, **options)
+
+
+def test_a_finished_row_is_dropped(steps):
+    prompts = torch.randint(3, 60, (8, 5), generator=torch.Generator().manual_seed(3))
+    assert_equal(make_gpt(), prompts, max_new_tokens=30, do_sample=False, eos_token_id=list(range(2, 22)))
+    rows = [shape[0] for shape in steps]
+    assert rows == sorted(rows, reverse=True)
+    assert rows[0] > rows[-1]
 
 
 def test_a_source_of_padding_alone_is_attended_to_as_in_transformers(steps):
-    mask = torch.ones_like(PROMPTS)
-    mask[1] = 0
-    ours, transformers = generate_both(make_transformer(), PROMPTS, attention_mask=mask, max_new_tokens=10)
+    assert_equal(make_transformer(), attention_mask=padded("transformer", 5, 0, 5), max_new_tokens=10)
     assert steps
-    assert ours.equal(transformers)
 
 
 @pytest.mark.parametrize("num_beams", [1, 3])
 def test_positions_of_the_callers_own(num_beams, steps):
-    positions = torch.arange(7, 12).expand(4, 5)
-    arguments = {"position_ids": positions, "max_new_tokens": 8, "do_sample": False, "eos_token_id": None}
-    ours, transformers = generate_both(make_gpt(), PROMPTS, num_beams=num_beams, **arguments)
+    arguments = {"num_beams": num_beams, "max_new_tokens": 8, "do_sample": False, "eos_token_id": None}
+    found = assert_equal(make_gpt(), position_ids=torch.arange(7, 12).expand(3, 5), **arguments)
     assert steps
-    assert ours.equal(transformers)
-    del arguments["position_ids"]
-    assert not ours.equal(make_gpt().generate(PROMPTS, num_beams=num_beams, **arguments))
+    assert not found[""].equal(make_gpt().generate(PROMPTS, **arguments))
 
 
 def test_ties_between_beams_are_broken_as_in_transformers(family):
     model = FAMILIES[family]()
     model.lm_head.weight = torch.nn.Parameter(torch.zeros_like(model.lm_head.weight))
-    ours, transformers = generate_both(model, PROMPTS, max_new_tokens=5, num_beams=2, length_penalty=0.6)
-    assert ours.equal(transformers)
+    assert_equal(model, max_new_tokens=5, num_beams=2, length_penalty=0.6)
+
+
+# large vocabularies
+
+
+def test_a_large_vocabulary_gives_the_outputs_of_transformers(monkeypatch, family):
+    monkeypatch.setattr(beam_search, "LARGE", 16)
+    monkeypatch.setattr(beam_search, "BLOCKS", 8)
+    for width, last_end in ((2, 8), (3, 8), (5, 8), (2, 30)):  # 28 ends: more candidates than there are blocks
+        ends = {"eos_token_id": list(range(2, last_end)), "length_penalty": 0.6}
+        outputs = assert_equal(shake(FAMILIES[family]()), num_beams=width, max_new_tokens=20, **EVERYTHING, **ends)
+        assert outputs["sequences."].shape[0] == len(PROMPTS)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_beams_of_equal_scores_come_in_the_order_of_transformers(dtype, family):
+    """A large vocabulary whose tokens come in equal pairs is searched by blocks only where no scores are equal."""
+    sizes = {"vocab_size": 5003} | ({"decoder_vocab_size": 5003} if family == "transformer" else {})
+    model = shake(FAMILIES[family](**sizes)).to(dtype)
+    with torch.no_grad():
+        model.lm_head.weight[3:2500] = model.lm_head.weight[2500:4997].clone()
+    assert_equal(model, num_beams=4, max_new_tokens=8, eos_token_id=None, **EVERYTHING)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_a_processors_dtype_is_that_of_the_sums(model, dtype):
+    def halve(input_ids, scores):
+        return scores.to(dtype)
+
+    options = {"num_beams": 3, "eos_token_id": None, "logits_processor": LogitsProcessorList([halve])}
+    for asked in ({}, SCORES):
+        assert_equal(model.double(), max_new_tokens=8, **options, **asked)
