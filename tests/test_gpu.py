@@ -15,7 +15,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from accelerate import cpu_offload, disk_offload
-from conftest import FAMILIES, ROOT, make_gpt
+from conftest import DROPOUT, FAMILIES, ROOT, make_gpt
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.parallel import DistributedDataParallel
@@ -28,10 +28,6 @@ needs_gpu = pytest.mark.skipif(not HAS_GPU, reason="needs a GPU")
 SIZES = {
     "gpt": {"vocab_size": 512, "hidden_size": 128, "num_attention_heads": 4, "max_position_embeddings": 128},
     "transformer": {"vocab_size": 512, "d_model": 128, "max_position_embeddings": 128, "decoder_attention_heads": 4},
-}
-DROPOUT = {
-    "gpt": {"attention_dropout": 0.1, "hidden_dropout": 0.1, "embedding_dropout": 0.1},
-    "transformer": {"attention_dropout": 0.1, "dropout": 0.1, "activation_dropout": 0.1},
 }
 
 
