@@ -12,23 +12,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import FAMILIES, GPT, TRANSFORMER
+from conftest import AUTO, FAMILIES, GPT, TRANSFORMER
 from huggingface_hub import HfApi, RepoUrl
 from safetensors.torch import load_file
-from transformers import (
-    AutoModelForCausalLM,
-    AutoModelForSeq2SeqLM,
-    AutoTokenizer,
-    Trainer,
-    TrainingArguments,
-    pipeline,
-)
+from transformers import AutoTokenizer, Trainer, TrainingArguments, pipeline
 
 import hf_scratch
 from hf_scratch import ScratchGPTConfig, ScratchTransformerConfig, ScratchTransformerForConditionalGeneration
 from hf_scratch.tokenization import train_tokenizer
 
-AUTO_CLASSES = {"gpt": AutoModelForCausalLM, "transformer": AutoModelForSeq2SeqLM}
 TASKS = {"gpt": "text-generation", "transformer": "translation"}
 TEXT = "A man sleeps."
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -72,7 +64,7 @@ def test_load_by_repository_id(hub, family, way, tmp_path):
         model.save_pretrained(tmp_path / "saved", push_to_hub=True, repo_id=f"alice/{family}")
     tokenizer.push_to_hub(f"alice/{family}")
 
-    loaded = AUTO_CLASSES[family].from_pretrained(f"alice/{family}")
+    loaded = AUTO[family].from_pretrained(f"alice/{family}")
     for name, tensor in model.state_dict().items():
         assert torch.equal(loaded.state_dict()[name], tensor), name
     assert loaded.generation_config.max_length == 17

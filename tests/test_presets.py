@@ -6,59 +6,55 @@ import torch
 from conftest import ROOT
 from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainingArguments, TrainingArguments
 
-from hf_scratch import (
-    ScratchGPTConfig,
-    ScratchGPTForCausalLM,
-    ScratchGPTForMaskedLM,
-    ScratchTransformerConfig,
-    ScratchTransformerForConditionalGeneration,
-)
+from hf_scratch import ScratchGPTConfig, ScratchTransformerConfig, ScratchTransformerForConditionalGeneration
 from hf_scratch.convert.presets import PRESETS, make_preset, preset_fields
+from hf_scratch.loading import auto_class_of
 from hf_scratch.training.arguments import LanguageModelArguments, ModelArguments, TranslationArguments
 from hf_scratch.training.command_line import parse_arguments, read_model_fields
 
 
+def count_parameters(article: str, **arguments) -> int:
+    config = make_preset(article, **arguments)
+    return auto_class_of(config).from_config(config).num_parameters()
+
+
 def test_gpt_playground():
-    config = make_preset("gpt-playground", n_layer=2, n_head=4, embedding_dim=48, vocab_size=65, block_size=32)
     attention = 3 * (48 * 48 + 48) + (48 * 48 + 48)
     block = attention + 2 * 2 * 48 + (48 * 192 + 192) + (192 * 48 + 48)
     expected = 65 * 48 + 32 * 48 + 2 * block + 2 * 48 + 48 * 65
-    head = ScratchGPTForCausalLM if config.is_causal else ScratchGPTForMaskedLM
-    assert head(config).num_parameters() == expected
+    sizes = {"n_layer": 2, "n_head": 4, "embedding_dim": 48, "vocab_size": 65, "block_size": 32}
+    assert count_parameters("gpt-playground", **sizes) == expected
 
 
 def test_annotated_seq2seq():
-    config = make_preset(
-        "annotated-seq2seq", vocab_enc=90, vocab_dec=80, maxlen=50, pad_id=0, dm=64, dk=6, dv=16, nhead=4, layers=2,
-        dff=100,
-    )  # fmt: skip
     attention = 2 * 64 * 24 + 64 * 64 + (64 * 64 + 64)
     feed_forward = 64 * 100 + 100 + 100 * 64 + 64
     encoder, decoder = attention + feed_forward + 2 * 128, 2 * attention + feed_forward + 3 * 128
     expected = 90 * 64 + 80 * 64 + 2 * encoder + 2 * decoder + 64 * 80 + 80
-    assert ScratchTransformerForConditionalGeneration(config).num_parameters() == expected
+    sizes = {"vocab_enc": 90, "vocab_dec": 80, "maxlen": 50, "dm": 64, "dk": 6, "dv": 16, "nhead": 4, "dff": 100}
+    assert count_parameters("annotated-seq2seq", **sizes, layers=2, pad_id=0) == expected
 
 
-@pytest.mark.parametrize("bias", [False, True])
-def test_gelu_and_paper_seq2seq(bias):
-    if bias:
-        config = make_preset("paper-seq2seq", vocab_size=50, d_model=32, n_head=4, hidden_dim=128, num_layers=1)
-    else:
-        config = make_preset("gelu-seq2seq", vocab_size=50, embed_size=32, heads=4, num_layers=1, max_len=20)
+@pytest.mark.parametrize(
+    ("article", "sizes", "bias"),
+    [
+        ("gelu-seq2seq", {"embed_size": 32, "heads": 4, "max_len": 20}, False),
+        ("paper-seq2seq", {"d_model": 32, "n_head": 4, "hidden_dim": 128}, True),
+    ],
+)
+def test_gelu_and_paper_seq2seq(article, sizes, bias):
     attention = 4 * (32 * 32 + 32 * bias)
     feed_forward = 32 * 128 + 128 + 128 * 32 + 32
     expected = 2 * 50 * 32 + 3 * attention + 2 * feed_forward + 5 * 64 + 32 * 50 + 50
-    assert ScratchTransformerForConditionalGeneration(config).num_parameters() == expected
+    assert count_parameters(article, vocab_size=50, num_layers=1, **sizes) == expected
 
 
 @pytest.mark.parametrize("mask", [True, False])
 def test_tinystories_notes(mask):
-    config = make_preset("tinystories-notes", vocab_size=300, mask=mask)
     block = 3 * 64 * 64 + (64 * 64 + 64) + 2 * 128 + (64 * 256 + 256) + (256 * 64 + 64)
     expected = 300 * 64 + 128 * 64 + 128 + 4 * block + 64 * 300 + 300
-    head = ScratchGPTForCausalLM if config.is_causal else ScratchGPTForMaskedLM
-    assert head(config).num_parameters() == expected
-    assert config.is_causal == mask
+    assert count_parameters("tinystories-notes", vocab_size=300, mask=mask) == expected
+    assert make_preset("tinystories-notes", vocab_size=300, mask=mask).is_causal == mask
 
 
 # for each recipe of an article's model the article, and the arguments that its constructor would get
@@ -86,14 +82,11 @@ RECIPES = {
 
 
 def parse_recipe(recipe, *flags):
-    is_translation = RECIPES[recipe][0].endswith("seq2seq")
-    types = (TranslationArguments if is_translation else LanguageModelArguments, TrainingArguments)
-    if is_translation:
-        types = (types[0], Seq2SeqTrainingArguments)
-    path = ROOT / "scripts" / "recipes" / f"{recipe}.yaml"
-    (model_args, data_args, _), _ = parse_arguments(
-        ModelArguments, *types, args=[str(path), "--output_dir", "x", *flags]
-    )
+    types = (LanguageModelArguments, TrainingArguments)
+    if RECIPES[recipe][0].endswith("seq2seq"):
+        types = (TranslationArguments, Seq2SeqTrainingArguments)
+    words = [str(ROOT / "scripts" / "recipes" / f"{recipe}.yaml"), "--output_dir", "x", *flags]
+    (model_args, data_args, _), _ = parse_arguments(ModelArguments, *types, args=words)
     return model_args, data_args
 
 

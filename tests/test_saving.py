@@ -10,18 +10,13 @@ from pathlib import Path
 
 import pytest
 import torch
-import torch.distributed as dist
-from conftest import ROOT, make_gpt
+from conftest import AUTO, ROOT, make_gpt
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForSeq2SeqLM
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
 
-import hf_scratch
 from hf_scratch import ScratchGPTConfig, ScratchGPTForCausalLM
-
-AUTO = {"gpt": AutoModelForCausalLM, "transformer": AutoModelForSeq2SeqLM}
-MODELS = Path(hf_scratch.__file__).parent / "models"
 
 
 def files_and_auto_map(folder: Path) -> tuple[dict[str, str], dict[str, str]]:
@@ -45,21 +40,15 @@ def test_the_auto_map_names_classes_of_the_files_beside_it(model, family, tmp_pa
 # FSDP2 gives the model a class of torch's own
 
 
-@pytest.fixture
-def mesh():
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    yield init_device_mesh("cpu", (1,))
-    dist.destroy_process_group()
-
-
 @pytest.mark.parametrize("is_remote", [False, True])
 def test_a_model_wrapped_by_fsdp2_saves_the_code_of_its_own_class(
-    family, model, inputs, mesh, is_remote, tmp_path, monkeypatch
+    family, model, inputs, one_process_group, is_remote, tmp_path, monkeypatch
 ):
     if is_remote:  # what AutoModel does with a class that it loaded by `trust_remote_code`
         monkeypatch.setattr(type(model), "_auto_class", AUTO[family].__name__)
     model.save_pretrained(tmp_path / "plain")
     expected = model(**inputs).logits
+    mesh = init_device_mesh("cpu", (1,))
     for name, module in model.named_modules():
         if name.rpartition(".")[0].endswith("layers"):
             fully_shard(module, mesh=mesh)
@@ -95,18 +84,30 @@ def test_a_subclass_of_a_script_saves_a_folder_that_loads_as_its_base(tmp_path, 
     assert type(own_class.from_pretrained(tmp_path / "own")) is own_class
 
 
-def test_a_registered_subclass_in_a_module_is_saved_with_its_code(tmp_path, monkeypatch):
-    (tmp_path / "my_models.py").write_text(
-        "from hf_scratch import ScratchGPTForCausalLM\n\n\nclass MyGPT(ScratchGPTForCausalLM):\n    pass\n\n\n"
-        'MyGPT.register_for_auto_class("AutoModelForCausalLM")\n'
+def test_a_registered_subclass_is_saved_with_its_code_and_loads_as_itself(tmp_path, monkeypatch):
+    """Where the package is imported, too: the Auto classes prefer a registered `model_type` to a folder's code."""
+    (tmp_path / "my_gpt.py").write_text(
+        "from hf_scratch import ScratchGPTConfig, ScratchGPTForCausalLM\n\n\n"
+        'class MyConfig(ScratchGPTConfig):\n    model_type = "my_gpt"\n\n\n'
+        "class MyGPT(ScratchGPTForCausalLM):\n    config_class = MyConfig\n\n"
+        "    def forward(self, *args, **kwargs):\n        outputs = super().forward(*args, **kwargs)\n"
+        '        outputs["logits"] = -outputs.logits\n        return outputs\n\n\n'
+        'MyConfig.register_for_auto_class()\nMyGPT.register_for_auto_class("AutoModelForCausalLM")\n'
     )
     monkeypatch.syspath_prepend(tmp_path)
-    model = importlib.import_module("my_models").MyGPT(make_gpt().config)
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
+    my_gpt = importlib.import_module("my_gpt")
+    fields = {name: value for name, value in make_gpt().config.to_diff_dict().items() if name != "model_type"}
+    model = my_gpt.MyGPT(my_gpt.MyConfig(**fields)).eval()
     model.save_pretrained(tmp_path / "saved")
     code, auto_map = files_and_auto_map(tmp_path / "saved")
-    assert {"my_models.py", "modeling_scratch_gpt.py"} < set(code)
-    assert auto_map["AutoModelForCausalLM"] == "my_models.MyGPT"
+    assert {"my_gpt.py", "modeling_scratch_gpt.py"} < set(code)
+    assert auto_map["AutoModelForCausalLM"] == "my_gpt.MyGPT"
     assert auto_map["AutoModel"] == "modeling_scratch_gpt.ScratchGPTModel"
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "saved", trust_remote_code=True)
+    ids = torch.randint(3, 60, (2, 6))
+    assert type(loaded).__name__ == "MyGPT"
+    assert loaded(ids).logits.equal(model(ids).logits)
 
 
 # copies
@@ -125,12 +126,10 @@ def test_models_and_configs_survive_copies_and_pickles(model, inputs):
 @pytest.mark.parametrize("name", ["scratch-gpt-tinystories", "scratch-transformer-multi30k-en-de"])
 def test_a_config_saved_by_an_older_version_keeps_its_fields(name):
     folder = ROOT / "model_cards" / name
-    saved = json.loads((folder / "config.json").read_text())
-    config = AutoConfig.from_pretrained(folder)
+    saved, config = json.loads((folder / "config.json").read_text()), AutoConfig.from_pretrained(folder)
     loaded = {**config.to_dict(), **config.to_diff_dict()}
-    assert {key: loaded[key] for key in saved if key not in ("transformers_version", "dtype")} == {
-        key: value for key, value in saved.items() if key not in ("transformers_version", "dtype")
-    }
+    for key in saved.keys() - {"transformers_version", "dtype"}:
+        assert loaded[key] == saved[key]
 
 
 @pytest.mark.parametrize("is_causal", [True, False])
