@@ -1,7 +1,5 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""One real use of each library around transformers; PEFT's is in test_finetuning.py."""
-
-import json
+"""One real use of accelerate and of evaluate; PEFT's is in test_finetuning.py, TRL's in test_stock_trainers.py."""
 
 import evaluate
 import pytest
@@ -81,33 +79,3 @@ def test_evaluates_evaluator_measures_what_a_gpt_writes(gpt, tokenizer, tmp_path
     data = Dataset.from_dict({"text": ["the cat", "the dog ran"]})
     written = evaluate.evaluator("text-generation").compute(str(tmp_path), data=data, metric=Texts())["texts"]
     assert [text[: len(prompt)] for text, prompt in zip(written, data["text"], strict=True)] == data["text"][:]
-
-
-def test_lm_eval_scores_a_local_task(gpt, tokenizer, tmp_path):
-    """A multiple-choice task of two questions: the log-likelihoods are the model's own."""
-    lm_eval = pytest.importorskip("lm_eval")
-    from lm_eval.models.huggingface import HFLM
-
-    rows = [{"question": "the cat", "choices": [" sat", " ran"], "answer": 0}] * 2
-    (tmp_path / "test.jsonl").write_text("\n".join(json.dumps(row) for row in rows), encoding="utf-8")
-    task = {
-        "task": "cats",
-        "dataset_path": "json",
-        "dataset_kwargs": {"data_files": {"test": str(tmp_path / "test.jsonl")}},
-        "test_split": "test",
-        "output_type": "multiple_choice",
-        "doc_to_text": "{{question}}",
-        "doc_to_choice": "{{choices}}",
-        "doc_to_target": "answer",
-        "target_delimiter": "",
-        "metric_list": [{"metric": "acc"}],
-    }
-    harness = HFLM(pretrained=gpt, tokenizer=tokenizer, batch_size=1)
-    results = lm_eval.simple_evaluate(model=harness, tasks=[task], log_samples=True, bootstrap_iters=0)
-    sample = results["samples"]["cats"][0]
-    for choice, ((log_likelihood, _),) in zip(rows[0]["choices"], sample["resps"], strict=True):
-        context = tokenizer("the cat")["input_ids"]
-        ids = torch.tensor([tokenizer("the cat" + choice)["input_ids"]])
-        log_probs = gpt(ids).logits[0, :-1].log_softmax(-1)
-        expected = log_probs.gather(1, ids[0, 1:, None])[len(context) - 1 :].sum()
-        assert float(log_likelihood) == pytest.approx(expected.item(), abs=1e-3)

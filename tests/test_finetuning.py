@@ -5,25 +5,10 @@ import copy
 
 import pytest
 import torch
-from conftest import FAMILIES, make_gpt, make_transformer
+from conftest import FAMILIES, loss_and_gradients, make_gpt, make_transformer
 from transformers import Trainer, TrainingArguments
 
 from hf_scratch.training import LanguageModelTrainer
-
-
-def loss_and_gradients(model, inputs: dict) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-    model.zero_grad()
-    loss = model(**inputs, use_cache=False).loss
-    loss.backward()
-    return loss.detach(), {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
-
-
-@pytest.fixture
-def labelled(family, inputs) -> dict[str, torch.Tensor]:
-    if family == "gpt":
-        return {**inputs, "labels": inputs["input_ids"]}
-    return {"input_ids": inputs["input_ids"], "labels": inputs["decoder_input_ids"]}
-
 
 # LoRA
 
@@ -79,9 +64,12 @@ def test_the_vocabulary_is_resized_and_old_tokens_stay(family, inputs, tie, bias
     assert after.shape[-1] == size == model.config.vocab_size == model.lm_head.out_features
     kept = min(size, 60)
     torch.testing.assert_close(after[..., :kept], before[..., :kept])
+    assert getattr(model.config, "decoder_vocab_size", size) == size
     assert (model.lm_head.weight is model.get_input_embeddings().weight) == tie
     model.save_pretrained(tmp_path)
-    torch.testing.assert_close(type(model).from_pretrained(tmp_path)(**inputs).logits, after)
+    for ids in inputs.values():
+        ids[0, 0] = size - 1  # the last token
+    torch.testing.assert_close(type(model).from_pretrained(tmp_path)(**inputs).logits, model(**inputs).logits)
 
 
 @pytest.mark.parametrize("tie", [True, False])
@@ -128,10 +116,8 @@ def test_a_packed_row_has_the_loss_and_gradients_of_its_texts_apart():
     model = make_gpt()
     loss, gradients = loss_and_gradients(model, packed)
     model.zero_grad()
-    count = sum(len(text) - 1 for text in texts)
-    apart = sum(
-        model(torch.tensor([text]), labels=torch.tensor([text]), num_items_in_batch=count).loss for text in texts
-    )
+    count, rows = sum(len(text) - 1 for text in texts), [torch.tensor([text]) for text in texts]
+    apart = sum(model(row, labels=row, num_items_in_batch=count).loss for row in rows)
     apart.backward()
     torch.testing.assert_close(loss, apart.detach())
     for name, parameter in model.named_parameters():
@@ -173,18 +159,16 @@ def test_half_precision_loads_and_computes_nearly_the_same(family, inputs, dtype
     assert (logits.float() - expected).norm() < (0.03 if dtype == torch.bfloat16 else 0.004) * expected.norm()
     assert loaded.generate(inputs["input_ids"], max_new_tokens=5).shape[1] > 1
     loaded.save_pretrained(tmp_path / "half")
-    assert (tmp_path / "half" / "model.safetensors").stat().st_size < 0.6 * (
-        tmp_path / "model.safetensors"
-    ).stat().st_size
+    whole, half = ((folder / "model.safetensors").stat().st_size for folder in (tmp_path, tmp_path / "half"))
+    assert half < 0.6 * whole
 
 
 def test_embeddings_decay_unless_they_are_left_out(tmp_path):
-    model = make_gpt(tie_word_embeddings=False)
-    names = {}
-    for decay_embeddings in (True, False):
-        args = TrainingArguments(tmp_path, report_to="none", use_cpu=True)
-        trainer = LanguageModelTrainer(model=model, args=args, decay_embeddings=decay_embeddings)
-        names[decay_embeddings] = set(trainer.get_decay_parameter_names(model))
-    assert names[True] - names[False] == {"model.embed_tokens.weight", "model.embed_positions.weight"}
-    assert not names[False] - names[True]
-    assert "lm_head.weight" in names[False]
+    model, args = make_gpt(tie_word_embeddings=False), TrainingArguments(tmp_path, report_to="none", use_cpu=True)
+    with_embeddings, without = (
+        set(LanguageModelTrainer(model=model, args=args, decay_embeddings=each).get_decay_parameter_names(model))
+        for each in (True, False)
+    )
+    assert with_embeddings - without == {"model.embed_tokens.weight", "model.embed_positions.weight"}
+    assert not without - with_embeddings
+    assert "lm_head.weight" in without

@@ -1,6 +1,4 @@
 import json
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -22,6 +20,7 @@ from transformers.pipelines.pt_utils import KeyDataset
 from hf_scratch import ScratchTransformerForConditionalGeneration, SummarizationPipeline, TranslationPipeline
 from hf_scratch.evaluation.translation import evaluate_translation
 from hf_scratch.loading import load_tokenizer
+from hf_scratch.pipelines import register_pipelines
 from hf_scratch.tokenization import target_size, train_tokenizer
 from hf_scratch.training.arguments import ModelArguments
 from hf_scratch.training.model_loading import make_model
@@ -37,23 +36,20 @@ def translation_folder(tmp_path_factory, joint_tokenizer):
     return str(folder)
 
 
-def test_translation_answers_strings_and_lists_alike(translation_folder):
-    translator = pipeline("translation", model=translation_folder)
+@pytest.fixture
+def translator(translation_folder) -> TranslationPipeline:
+    return pipeline("translation", model=translation_folder)
+
+
+def test_translation_is_what_generate_says_of_strings_and_lists_alike(translator, translation_folder):
     assert isinstance(translator, TranslationPipeline)
-    sentences = ["A man sleeps.", "two dogs run", "A"]
-    alone = [translator(sentence) for sentence in sentences]
-    assert all(list(records[0]) == ["translation_text"] and len(records) == 1 for records in alone)
-    for batch_size in (1, 2, 3):
-        assert translator(sentences, batch_size=batch_size) == [records[0] for records in alone]
-
-
-def test_translation_is_what_generate_says(translation_folder):
-    translator = pipeline("translation", model=translation_folder)
-    tokenizer = AutoTokenizer.from_pretrained(translation_folder)
-    inputs = tokenizer("A man sleeps.", return_tensors="pt")
-    for kwargs in ({"num_beams": 1}, {"num_beams": 4, "max_new_tokens": 9}):
-        expected = tokenizer.decode(translator.model.generate(**inputs, **kwargs)[0], skip_special_tokens=True)
-        assert translator("A man sleeps.", **kwargs) == [{"translation_text": expected}]
+    tokenizer, sentences = AutoTokenizer.from_pretrained(translation_folder), ["A man sleeps.", "two dogs run", "A"]
+    for options in ({}, {"num_beams": 1}, {"num_beams": 4, "max_new_tokens": 9}):
+        outputs = [translator.model.generate(**tokenizer(x, return_tensors="pt"), **options)[0] for x in sentences]
+        records = [{"translation_text": tokenizer.decode(ids, skip_special_tokens=True)} for ids in outputs]
+        assert [translator(sentence, **options) for sentence in sentences] == [[record] for record in records]
+        for batch_size in (1, 2, 3):
+            assert translator(sentences, batch_size=batch_size, **options) == records
 
 
 def test_a_translator_with_two_vocabularies_reads_one_and_writes_the_other(tmp_path):
@@ -83,9 +79,8 @@ def test_a_translator_with_two_vocabularies_reads_one_and_writes_the_other(tmp_p
     assert scores["chrf"] == pytest.approx(100)
 
 
-def test_the_languages_may_be_named_if_they_are_the_models_own(translation_folder):
-    translator = pipeline("translation", model=translation_folder)
-    with pytest.raises(ValueError, match="one pair of languages, that of its training: leave"):
+def test_the_languages_may_be_named_if_they_are_the_models_own(translator):
+    with pytest.raises(ValueError, match="one pair of languages"):
         translator("A man", src_lang="en")
     translator.model.config.update({"source_lang": "en", "target_lang": "de"})
     named = pipeline("translation", translator.model, tokenizer=translator.tokenizer, src_lang="en", tgt_lang="de")
@@ -128,8 +123,8 @@ def test_a_multilingual_model_translates_between_the_languages_that_are_named(to
         translator(sentences)
 
 
-def test_a_summary_is_what_generate_says(translation_folder, tmp_path):
-    summarizer, translator = (pipeline(task, model=translation_folder) for task in ("summarization", "translation"))
+def test_a_summary_is_what_generate_says(translator, translation_folder, tmp_path):
+    summarizer = pipeline("summarization", model=translation_folder)
     assert isinstance(summarizer, SummarizationPipeline)
     for inputs in ("A man sleeps.", ["A man sleeps.", "two dogs run"]):
         texts = [record["translation_text"] for record in translator(inputs)]
@@ -142,22 +137,14 @@ def test_a_summary_is_what_generate_says(translation_folder, tmp_path):
         assert AutoModelForSeq2SeqLM.from_pretrained(tmp_path).config.task == task
 
 
-def test_n_best_translations(translation_folder):
-    translator = pipeline("translation", model=translation_folder, num_beams=3, num_return_sequences=2)
-    records = translator(["A man", "two dogs"], batch_size=2)
+def test_n_best_translations(translator):
+    records = translator(["A man", "two dogs"], batch_size=2, num_beams=3, num_return_sequences=2)
     assert [len(best) for best in records] == [2, 2]
     assert len({record["translation_text"] for record in records[0]}) == 2
 
 
-class Rows(torch.utils.data.Dataset):
-    def __init__(self, rows):
-        self.rows = rows
-
-    def __len__(self):
-        return len(self.rows)
-
-    def __getitem__(self, index):
-        return self.rows[index]
+def make_dataset(rows: list) -> torch.utils.data.Dataset:
+    return torch.utils.data.Subset(rows, range(len(rows)))
 
 
 class Stream(torch.utils.data.IterableDataset):
@@ -171,12 +158,11 @@ class Stream(torch.utils.data.IterableDataset):
 def make_sources(rows):
     """The same texts in every form that is translated as it comes."""
     dataset = Dataset.from_dict({"en": rows})
-    return [(row for row in rows), iter(rows), map(str, rows), Rows(rows), Stream(rows), KeyDataset(dataset, "en")]
+    return [(x for x in rows), iter(rows), map(str, rows), make_dataset(rows), Stream(rows), KeyDataset(dataset, "en")]
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 7])
-def test_streams_and_datasets_are_translated_as_they_come(translation_folder, batch_size):
-    translator = pipeline("translation", model=translation_folder)
+def test_streams_and_datasets_are_translated_as_they_come(translator, batch_size):
     sentences = ["A man sleeps.", "two dogs run", "A"]
     expected = translator(sentences)
     for source in make_sources(sentences):
@@ -187,16 +173,14 @@ def test_streams_and_datasets_are_translated_as_they_come(translation_folder, ba
     assert translator(Dataset.from_dict({"en": sentences})["en"], batch_size=batch_size) == expected
 
 
-def test_no_input_has_no_translation(translation_folder):
-    translator = pipeline("translation", model=translation_folder)
+def test_no_input_has_no_translation(translator):
     assert translator([]) == []
     assert list(translator(iter([]))) == []
 
 
 @pytest.mark.parametrize("bad", [None, 3, b"a", ["A", "man"], {"text": "a"}, "a \ud800", float("nan")])
-def test_what_is_no_text_is_refused(translation_folder, bad):
-    translator = pipeline("translation", model=translation_folder)
-    for source in (["A man", bad], (text for text in ["A man", bad]), Rows(["A man", bad])):
+def test_what_is_no_text_is_refused(translator, bad):
+    for source in (["A man", bad], (text for text in ["A man", bad]), make_dataset(["A man", bad])):
         with pytest.raises((TypeError, ValueError)):
             list(translator(source))
     if not isinstance(bad, list):
@@ -204,11 +188,10 @@ def test_what_is_no_text_is_refused(translation_folder, bad):
             translator(bad)
 
 
-def test_a_sentence_that_is_too_long_is_named_or_cut(translation_folder):
-    translator = pipeline("translation", model=translation_folder)
-    with pytest.raises(ValueError, match=r"Input 1 has \d+ tokens, but `max_position_embeddings` .* is 40"):
+def test_a_sentence_that_is_too_long_is_named_or_cut(translator):
+    with pytest.raises(ValueError, match=r"Input 1 has \d+ tokens"):
         translator(["A man", "dogs " * 50])
-    for source in (iter(["A man", "dogs " * 50]), Rows(["A man", "dogs " * 50]), iter(["dogs " * 50])):
+    for source in (iter(["A man", "dogs " * 50]), make_dataset(["A man", "dogs " * 50]), iter(["dogs " * 50])):
         with pytest.raises((ValueError, IndexError)):  # from the model
             list(translator(source))
     assert translator("dogs " * 50, truncation=True)[0].keys() == {"translation_text"}
@@ -216,21 +199,16 @@ def test_a_sentence_that_is_too_long_is_named_or_cut(translation_folder):
     assert translator("dogs " * 50, truncation=True)[0].keys() == {"translation_text"}
 
 
-def test_no_other_task_changed():
-    # in a fresh process, as this one has imported the package already
-    code = (
-        "from transformers import pipelines\n"
-        "removed = pipelines.REMOVED_TASKS\n"
-        "tasks = {'translation', 'summarization'}\n"
-        "before = dict(removed), set(pipelines.get_supported_tasks())\n"
-        "import hf_scratch\n"
-        "after = dict(removed), set(pipelines.get_supported_tasks())\n"
-        "assert before[0].keys() - after[0].keys() == before[0].keys() & tasks\n"
-        "assert after[0].items() <= before[0].items() and after[1] - before[1] == tasks\n"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=100)
-    with pytest.raises(KeyError, match="question-answering"):
-        pipelines.pipeline("question-answering")
+def test_no_other_task_changes(monkeypatch):
+    tasks, registry = {"translation", "summarization"}, pipelines.PIPELINE_REGISTRY
+    removed = pipelines.REMOVED_TASKS | dict.fromkeys(tasks, "as in transformers 5")
+    supported = {name: task for name, task in registry.supported_tasks.items() if name not in tasks}
+    monkeypatch.setattr(pipelines, "REMOVED_TASKS", dict(removed))
+    monkeypatch.setattr(registry, "supported_tasks", dict(supported))
+    register_pipelines()
+    assert pipelines.REMOVED_TASKS.keys() == removed.keys() - tasks
+    assert registry.supported_tasks.keys() == supported.keys() | tasks
+    assert supported.items() <= registry.supported_tasks.items()
 
 
 def test_text_generation_goes_on_from_a_prompt(tmp_path, caplog):

@@ -5,71 +5,33 @@ import json
 
 import pytest
 import torch
-from conftest import FAMILIES, VARIANTS, make_variant
+from conftest import AUTO, FAMILIES, assert_same_step, loss_and_gradients, make_gpt
 from datasets import Dataset
-from transformers import (
-    AutoModelForCausalLM,
-    AutoModelForSeq2SeqLM,
-    Seq2SeqTrainer,
-    Seq2SeqTrainingArguments,
-    Trainer,
-    TrainingArguments,
-)
+from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments, Trainer, TrainingArguments
 
-AUTO = {"gpt": AutoModelForCausalLM, "transformer": AutoModelForSeq2SeqLM}
+from hf_scratch.tokenization import train_tokenizer
+
 STOCK = {"gpt": (Trainer, TrainingArguments), "transformer": (Seq2SeqTrainer, Seq2SeqTrainingArguments)}
 
 
-@pytest.fixture
-def labelled(family, inputs) -> dict[str, torch.Tensor]:
-    labels = inputs["input_ids" if family == "gpt" else "decoder_input_ids"].clone()
-    labels[1, 4:] = -100
-    return {"input_ids": inputs["input_ids"], "labels": labels}
+def test_from_pretrained_takes_the_switch_and_training_has_no_logits(family, model, labelled, tmp_path):
+    model.save_pretrained(tmp_path)
+    lean, plain = (
+        AUTO[family].from_pretrained(tmp_path, **options).train() for options in ({"skip_logits": True}, {})
+    )
+    assert (lean.config.skip_logits, plain.config.skip_logits) == (True, False)
+    assert lean(**labelled).logits is None
+    assert plain(**labelled).logits is not None
+    assert_same_step(loss_and_gradients(lean, labelled), loss_and_gradients(plain, labelled))
 
 
-@pytest.fixture
-def folder(model, tmp_path):
-    model.save_pretrained(tmp_path / "model")
-    return tmp_path / "model"
-
-
-class Seen:
-    """Records, for each call of a model's forward with labels, whether it trained and whether it returned logits."""
-
-    def __init__(self, model):
-        self.calls = []
-        model.register_forward_hook(self.record, with_kwargs=True)
-
-    def record(self, model, args, kwargs, output):
-        self.calls.append((model.training, kwargs.get("labels") is not None, output.logits is not None))
-
-
-def test_from_pretrained_takes_the_switch_and_training_has_no_logits(family, folder, labelled):
-    model = AUTO[family].from_pretrained(folder, skip_logits=True)
-    plain = AUTO[family].from_pretrained(folder)
-    assert (model.config.skip_logits, plain.config.skip_logits) == (True, False)
-    output, expected = model.train()(**labelled), plain.train()(**labelled)
-    assert output.logits is None
-    assert expected.logits is not None
-    torch.testing.assert_close(output.loss, expected.loss)
-    for one in (model, plain):
-        one(**labelled).loss.backward()
-    for (name, parameter), other in zip(model.named_parameters(), plain.parameters(), strict=True):
-        torch.testing.assert_close(parameter.grad, other.grad, atol=1e-5, rtol=1e-4, msg=lambda m, n=name: f"{n}: {m}")
-
-
-def test_evaluation_and_generation_get_their_logits(model, labelled):
-    expected = model(**labelled)
-    tokens = model.generate(labelled["input_ids"], max_new_tokens=5, do_sample=False)
+def test_evaluation_and_generation_get_their_logits(model, inputs, labelled):
+    options = {"max_new_tokens": 5, "do_sample": False}
+    logits, tokens = model(**labelled).logits, model.generate(labelled["input_ids"], **options)
     model.config.skip_logits = True
-    assert torch.equal(model(**labelled).logits, expected.logits)
-    assert torch.equal(model.generate(labelled["input_ids"], max_new_tokens=5, do_sample=False), tokens)
-    without_labels = {"decoder_input_ids" if name == "labels" else name: ids for name, ids in labelled.items()}
-    if not model.config.is_encoder_decoder:
-        del without_labels["decoder_input_ids"]
-    else:
-        without_labels["decoder_input_ids"] = without_labels["decoder_input_ids"].clamp(min=0)
-    assert model.train()(**without_labels).logits is not None
+    assert torch.equal(model(**labelled).logits, logits)
+    assert torch.equal(model.generate(labelled["input_ids"], **options), tokens)
+    assert model.train()(**inputs).logits is not None  # without labels
 
 
 def test_an_argument_wins_over_the_configuration(model, labelled):
@@ -78,12 +40,6 @@ def test_an_argument_wins_over_the_configuration(model, labelled):
     assert model.eval()(**labelled, skip_logits=True).logits is None
     model.config.skip_logits = False
     assert model.train()(**labelled, skip_logits=True).logits is None
-
-
-def test_a_loss_of_ones_own_still_gets_logits(model, labelled):
-    model.config.skip_logits = True
-    model.loss_function = lambda logits, labels, **kwargs: logits.sum()
-    assert model.train()(**labelled).logits is not None
 
 
 def test_the_switch_is_not_saved_and_old_folders_load(family, model, labelled, tmp_path):
@@ -97,34 +53,41 @@ def test_the_switch_is_not_saved_and_old_folders_load(family, model, labelled, t
         AUTO[family].from_pretrained(tmp_path, skip_logits="yes")
 
 
-def train(family: str, skip_logits: bool, tmp_path, **options) -> tuple[Seen, Trainer]:
-    """Train three updates of two steps each with the stock trainer, evaluating after each."""
-    model = make_variant(family, next(iter(VARIANTS[family])))
+def train(family: str, skip_logits: bool, tmp_path, **options) -> tuple[list, Trainer]:
+    """Three updates of two steps each by the stock trainer, and an evaluation.
+
+    The list has, for each call of the model: did it train, had it labels, and did it return logits?
+    """
+    model, calls = FAMILIES[family](), []
     model.config.skip_logits = skip_logits
-    seen = Seen(model)
-    generator = torch.Generator().manual_seed(5)
-    rows = {"input_ids": torch.randint(3, 60, (12, 8), generator=generator)}
+    model.register_forward_hook(
+        lambda model, args, kwargs, output: calls.append(
+            (model.training, kwargs.get("labels") is not None, output.logits is not None)
+        ),
+        with_kwargs=True,
+    )
+    rows = {"input_ids": torch.randint(3, 60, (12, 8), generator=torch.Generator().manual_seed(5))}
     rows["labels"] = rows["input_ids"].clone()
     rows["labels"][::3, 5:] = -100  # steps of an update have unequal numbers of labels
     if family == "transformer":  # as a DataCollatorForSeq2Seq adds them: smoothing keeps the labels from the model
         rows["decoder_input_ids"] = model.prepare_decoder_input_ids_from_labels(rows["labels"])
     dataset = Dataset.from_dict({name: ids.tolist() for name, ids in rows.items()})
     trainer_class, arguments_class = STOCK[family]
-    arguments = {
-        "per_device_train_batch_size": 2, "gradient_accumulation_steps": 2, "learning_rate": 0.5, "max_steps": 3,
-        "optim": "sgd",  # Adam would scale the rounding of the key biases' gradients, which are 0
-        "logging_steps": 1, "eval_strategy": "steps", "eval_steps": 3, "save_strategy": "no", "report_to": "none",
-        "use_cpu": True, "disable_tqdm": True, "seed": 3,
-    }  # fmt: skip
+    arguments = arguments_class(
+        output_dir=str(tmp_path), per_device_train_batch_size=2, gradient_accumulation_steps=2, learning_rate=0.5,
+        optim="sgd",  # Adam would scale the rounding of the key biases' gradients, which are 0
+        max_steps=3, logging_steps=1, eval_strategy="steps", eval_steps=3, save_strategy="no", report_to="none",
+        use_cpu=True, disable_tqdm=True, seed=3, **options,
+    )  # fmt: skip
     trainer = trainer_class(
         model=model,
-        args=arguments_class(output_dir=str(tmp_path), **{**arguments, **options}),
+        args=arguments,
         train_dataset=dataset,
         eval_dataset=dataset,
         compute_metrics=lambda prediction: {"shape": str(getattr(prediction.predictions, "shape", None))},
     )
     trainer.train()
-    return seen, trainer
+    return calls, trainer
 
 
 @pytest.mark.parametrize(
@@ -137,11 +100,11 @@ def test_stock_trainers_take_the_same_steps_with_less(family, options, tmp_path)
     for log, other in zip(trainer.state.log_history, expected.state.log_history, strict=True):
         for key in {"loss", "eval_loss", "eval_shape"} & log.keys():
             assert log[key] == (other[key] if key == "eval_shape" else pytest.approx(other[key], rel=1e-4))
-    training = {call for call in lean.calls if call[0]}
     # with `label_smoothing_factor`, stock trainers keep the labels to themselves and smooth the logits
-    assert training == ({(True, False, True)} if "label_smoothing_factor" in options else {(True, True, False)})
-    assert all(has_logits for is_training, _, has_logits in lean.calls if not is_training)
-    assert all(has_logits for _, _, has_logits in plain.calls)
+    in_training = (True, False, True) if "label_smoothing_factor" in options else (True, True, False)
+    assert {call for call in lean if call[0]} == {in_training}
+    assert all(has_logits for is_training, _, has_logits in lean if not is_training)
+    assert all(has_logits for _, _, has_logits in plain)
 
 
 def test_distributed_data_parallel_returns_the_loss(model, labelled, one_process_group):
@@ -154,16 +117,12 @@ def test_distributed_data_parallel_returns_the_loss(model, labelled, one_process
     assert all(p.grad is not None for p in model.parameters() if p.requires_grad)
 
 
-def test_trls_sft_trainer_takes_the_same_step(family, tmp_path):
+def test_trls_sft_trainer_takes_the_same_step(tmp_path):
     trl = pytest.importorskip("trl")
-    if family != "gpt":
-        pytest.skip("SFTTrainer trains causal language models")
-    from hf_scratch.tokenization import train_tokenizer
-
     tokenizer = train_tokenizer(["the cat sat on the mat", "the dog ran"] * 4, "bpe", 290, 40, show_progress=False)
     losses = []
     for skip_logits in (True, False):
-        model = FAMILIES["gpt"](vocab_size=len(tokenizer))
+        model = make_gpt(vocab_size=len(tokenizer))
         model.config.skip_logits = skip_logits
         config = trl.SFTConfig(
             output_dir=str(tmp_path), max_steps=2, max_length=16, bf16=False, use_cpu=True, report_to="none",
