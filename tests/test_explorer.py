@@ -2,11 +2,15 @@
 """The explorer's files and its server. test_explorer_model.py tests its models, and test_browser.py uses the page."""
 
 import json
+import os
 import re
 import subprocess
 import sys
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 import yaml
@@ -16,37 +20,40 @@ EXPLORER = ROOT / "scripts" / "explorer"
 PAGE = [path for path in EXPLORER.rglob("*") if path.suffix in (".html", ".css", ".js")]
 
 
-@pytest.fixture
-def address(tmp_path):
-    """A server of one model's folder, in which a file is a link, as in the cache of the Hub."""
+@contextmanager
+def serving(*command, folder: Path = ROOT) -> Iterator[str]:
+    """The address of a server in Python, which prints its port."""
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    process = subprocess.Popen(
+        [sys.executable, *command], cwd=folder, env=environment, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        yield f"http://127.0.0.1:{re.search(r'(?:127.0.0.1:| port )([0-9]+)', process.stdout.readline())[1]}/"
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def test_the_server_gives_the_page_and_its_models_and_nothing_else(tmp_path):
     (tmp_path / "blob").write_bytes(b"weights")
     model = tmp_path / "my model"
     model.mkdir()
     (model / "config.json").write_text('{"model_type": "scratch_gpt"}')
-    (model / "model.safetensors").symlink_to("../blob")
-    command = [sys.executable, EXPLORER / "serve.py", "--port", "0", "--model", model]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    found = re.search(r"http://127\.0\.0\.1:\d+", process.stdout.readline())
-    assert found is not None
-    yield found.group()
-    process.terminate()
-    process.wait(20)
+    (model / "model.safetensors").symlink_to("../blob")  # as in the cache of the Hub
+    with serving(EXPLORER / "serve.py", "--port", "0", "--model", model) as address:
 
+        def read(path: str) -> bytes:
+            with urllib.request.urlopen(address + path, timeout=20) as response:
+                return response.read()
 
-def test_the_server_gives_the_page_and_its_models_and_nothing_else(address):
-    def read(path: str) -> bytes:
-        with urllib.request.urlopen(address + path, timeout=20) as response:
-            return response.read()
-
-    assert read("/") == (EXPLORER / "index.html").read_bytes()
-    assert json.loads(read("/models.json")) == ["my model"]
-    assert json.loads(read("/models/my%20model/config.json")) == {"model_type": "scratch_gpt"}
-    assert read("/models/my%20model/model.safetensors") == b"weights"
-    for path in ("/views/", "/models/my%20model/", "/models/my%20model/..%2Fblob",
-                 "/models/other/config.json", "/../demo.py", "/%2e%2e/demo.py"):  # fmt: skip
-        with pytest.raises(urllib.error.HTTPError, match="404"):
-            read(path)
+        assert read("") == (EXPLORER / "index.html").read_bytes()
+        assert json.loads(read("models.json")) == ["my model"]
+        assert json.loads(read("models/my%20model/config.json")) == {"model_type": "scratch_gpt"}
+        assert read("models/my%20model/model.safetensors") == b"weights"
+        outside = ("models/other/config.json", "models/my%20model/..%2Fblob", "../demo.py", "%2e%2e/demo.py")
+        for path in ("views/", "models/my%20model/", *outside):
+            with pytest.raises(urllib.error.HTTPError, match="404"):
+                read(path)
 
 
 def test_a_folder_that_holds_no_model_is_named(tmp_path):
