@@ -1,13 +1,11 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 """A converted article under Trainer learns as under the article's own loop."""
 
-from types import SimpleNamespace
-
 import article_reference as reference
 import pytest
 import torch
 from conftest import ROOT
-from test_convert_articles import ANNOTATED_SEQ2SEQ, TINYSTORIES_NOTES, draw, execute, randomise
+from test_convert_articles import ARTICLES, MEDIUM, draw, make_article, randomise
 from torch import nn
 from transformers import TrainingArguments
 
@@ -61,9 +59,9 @@ def train_as_the_article(model, optimizer, step) -> list[float]:
 
 
 def test_trainer_gives_the_losses_of_annotated_seq2seqs_own_loop(tmp_path):
-    hyperparameters = {**ANNOTATED_SEQ2SEQ[2], "dropout": 0.0, "eps": 1e-6}
-    theirs = randomise(execute("001").Transformer(**hyperparameters))
-    model = from_article("annotated-seq2seq", theirs.state_dict(), **hyperparameters)
+    hyperparameters = {**ARTICLES["annotated-seq2seq"][2], "eps": 1e-6}
+    theirs = randomise(make_article("annotated-seq2seq", hyperparameters))
+    model = from_article("annotated-seq2seq", theirs.state_dict(), **hyperparameters, dropout=0.0)
     pad_id = hyperparameters["pad_id"]
     src = draw(70, (4 * STEPS, 9), seed=1)
     labels = draw(80, (4 * STEPS, 7), seed=2)
@@ -88,10 +86,8 @@ def test_trainer_gives_the_losses_of_annotated_seq2seqs_own_loop(tmp_path):
 
 
 def test_trainer_gives_the_losses_of_tinystories_notes_own_loop(tmp_path):
-    hyperparameters = TINYSTORIES_NOTES[1]
-    config = SimpleNamespace(**hyperparameters, head_dim=8, dropout_prob=0.0)
-    theirs = randomise(execute("004", tokenizer=SimpleNamespace(vocab_size=40)).LanguageModel(config))
-    model = from_article("tinystories-notes", theirs.state_dict(), **hyperparameters)
+    theirs = randomise(make_article("tinystories-notes", MEDIUM["tinystories-notes"]))
+    model = from_article("tinystories-notes", theirs.state_dict(), **MEDIUM["tinystories-notes"])
     ids = draw(40, (4 * STEPS, 16), seed=1)
 
     def step(rows):
