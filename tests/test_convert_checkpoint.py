@@ -1,100 +1,71 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 """`scripts/convert_checkpoint.py`: an article's file in, a folder that any Auto class loads out."""
 
-import importlib.util
 import json
 import os
 import pickle
-import subprocess
-import sys
-from argparse import Namespace
 
 import article_reference as reference
 import pytest
 import torch
-from conftest import ROOT, make_gpt, make_transformer
-from safetensors.torch import save_file
-from transformers import AutoModelForCausalLM, GPT2LMHeadModel
+from conftest import make_gpt, make_transformer
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM
 
-SCRIPT = ROOT / "scripts" / "convert_checkpoint.py"
 HYPERPARAMETERS = {"n_layer": 2, "n_head": 4, "embedding_dim": 32, "vocab_size": 40, "block_size": 16}
 IDS = torch.tensor([[3, 4, 5, 6]])
 
 
-@pytest.fixture(scope="module")
-def script():
-    spec = importlib.util.spec_from_file_location("convert_checkpoint", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture
-def weights():
+def convert(run_here, tmp_path):
+    """Runs the command, by default into the folder `out`."""
+
+    def run(check=True, **options):
+        options = {"output_dir": tmp_path / "out", **options}
+        words = [word for name, value in options.items() for word in (f"--{name}", value)]
+        return run_here("convert_checkpoint", *words, check=check)
+
+    return run
+
+
+@pytest.mark.parametrize("kind", ["pt", "safetensors"])
+def test_one_command_makes_a_model_of_an_articles_checkpoint(convert, kind, tmp_path):
     weights = reference.Weights()
-    reference.gpt_playground(weights, IDS, **HYPERPARAMETERS)
-    return dict(weights)
-
-
-def arguments(tmp_path, **given) -> Namespace:
-    defaults = dict.fromkeys(("source", "target", "quantization", "hyperparameters", "tokenizer"))
-    defaults["output_dir"] = str(tmp_path / "out")
-    return Namespace(**{**defaults, **given})
-
-
-def test_one_command_makes_a_model_of_an_articles_checkpoint(weights, tmp_path):
-    torch.save({"epoch": 3, "model_state_dict": {f"module.{k}": v for k, v in weights.items()}}, tmp_path / "last.pt")
-    text = ",".join(f"{name}={value}" for name, value in HYPERPARAMETERS.items())
-    command = [sys.executable, str(SCRIPT), "--source", "gpt-playground", "--input", str(tmp_path / "last.pt")]
-    done = subprocess.run(
-        [*command, "--output_dir", str(tmp_path / "out"), "--hyperparameters", text],
-        capture_output=True, text=True, timeout=100, cwd=ROOT,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    expected = reference.gpt_playground(weights, IDS, **HYPERPARAMETERS)
+    file = tmp_path / f"last.{kind}"
+    if kind == "pt":
+        torch.save({"epoch": 3, "model_state_dict": {f"module.{k}": v for k, v in weights.items()}}, file)
+        text = ",".join(f"{name}={value}" for name, value in HYPERPARAMETERS.items())
+    else:
+        save_file(dict(weights), file)
+        text = json.dumps(HYPERPARAMETERS)
+    done = convert(source="gpt-playground", input=file, hyperparameters=text)
     assert "ScratchGPTForCausalLM" in done.stdout
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
-    theirs = reference.gpt_playground(reference_of(weights), IDS, **HYPERPARAMETERS)
-    torch.testing.assert_close(model(IDS).logits, theirs, atol=1e-5, rtol=0)
+    torch.testing.assert_close(model(IDS).logits, expected, atol=1e-5, rtol=0)
     # past the block size, as the article's own `generate`: the option was saved
     assert model.generate(IDS, max_new_tokens=20, do_sample=False).shape == (1, 24)
 
 
-def reference_of(weights: dict) -> reference.Weights:
-    filled = reference.Weights()
-    filled.update(weights)
-    return filled
-
-
-def test_safetensors_and_json_hyperparameters_do_as_well(script, weights, tmp_path):
-    save_file(weights, tmp_path / "model.safetensors")
-    model = script.run(
-        arguments(
-            tmp_path, source="gpt-playground", input=str(tmp_path / "model.safetensors"),
-            hyperparameters=json.dumps(HYPERPARAMETERS),
-        )
-    )  # fmt: skip
-    theirs = reference.gpt_playground(reference_of(weights), IDS, **HYPERPARAMETERS)
-    torch.testing.assert_close(model(IDS).logits, theirs, atol=1e-5, rtol=0)
-
-
-def test_a_gpt_of_ours_becomes_a_gpt2_folder_and_comes_back(script, tmp_path):
-    ours = make_gpt()
-    ours.save_pretrained(tmp_path / "ours")
-    theirs = script.run(arguments(tmp_path, target="gpt2", input=str(tmp_path / "ours")))
-    assert type(theirs) is GPT2LMHeadModel
-    theirs.save_pretrained(tmp_path / "theirs")
-    back = script.run(arguments(tmp_path, source="gpt2", input=str(tmp_path / "theirs")))
-    for name, tensor in ours.state_dict().items():
-        assert back.state_dict()[name].equal(tensor), name
+def test_a_gpt_of_ours_becomes_a_gpt2_folder_and_comes_back(convert, tmp_path):
+    make_gpt().save_pretrained(tmp_path / "ours")
+    assert "GPT2LMHeadModel" in convert(target="gpt2", input=tmp_path / "ours", output_dir=tmp_path / "theirs").stdout
+    convert(source="gpt2", input=tmp_path / "theirs", output_dir=tmp_path / "back")
+    ours, back = (load_file(tmp_path / name / "model.safetensors") for name in ("ours", "back"))
+    assert ours.keys() == back.keys()
+    assert all(back[name].equal(tensor) for name, tensor in ours.items())
 
 
 class Trap:
-    def __init__(self, folder):
-        self.folder = folder
+    def __init__(self, path):
+        self.folder = f"{path}.sprung"
 
     def __reduce__(self):
         return os.mkdir, (self.folder,)
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:999])
 
 
 STATE = {"weight": torch.ones(30, 30)}
@@ -102,37 +73,40 @@ GARBAGE = {
     "empty.pt": lambda path: path.touch(),
     "text.pt": lambda path: path.write_text("hello\n" * 30),
     "text.safetensors": lambda path: path.write_text("hello\n" * 30),
-    "cut.pt": lambda path: (torch.save(STATE, path), path.write_bytes(path.read_bytes()[:999])),
-    "cut_old.pt": lambda path: (
-        torch.save(STATE, path, _use_new_zipfile_serialization=False), path.write_bytes(path.read_bytes()[:999])
-    ),
-    "trap.pt": lambda path: torch.save({"w": Trap(str(path) + ".sprung")}, path),
-    "trap.pkl": lambda path: path.write_bytes(pickle.dumps({"w": Trap(f"{path}.sprung")})),
+    "cut.pt": lambda path: (torch.save(STATE, path), cut(path)),
+    "cut_old.pt": lambda path: (torch.save(STATE, path, _use_new_zipfile_serialization=False), cut(path)),
+    "trap.pt": lambda path: torch.save({"w": Trap(path)}, path),
+    "trap.pkl": lambda path: path.write_bytes(pickle.dumps({"w": Trap(path)})),
     "module.pt": lambda path: torch.save(torch.nn.Linear(2, 2), path),
     "list.pt": lambda path: torch.save([1, 2], path),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", GARBAGE)
-def test_a_file_without_a_state_dict_is_refused_and_runs_no_code(script, name, tmp_path):
+def test_a_file_without_a_state_dict_is_refused_and_runs_no_code(convert, name, tmp_path):
     path = tmp_path / name
     GARBAGE[name](path)
-    with pytest.raises(ValueError, match="is damaged, holds no state dict, or holds more than tensors") as error:
-        script.run(arguments(tmp_path, source="gpt-playground", input=str(path), hyperparameters="n_layer=2"))
-    assert str(path) in str(error.value)
+    done = convert(check=False, source="gpt-playground", input=path, hyperparameters="n_layer=2")
+    assert done.returncode == 2
+    assert f"{path} is damaged, holds no state dict, or holds more than tensors" in done.stderr
     assert not (tmp_path / f"{name}.sprung").exists()
 
 
-def test_bad_usage_is_named_and_nothing_written(script, tmp_path):
-    make_transformer(norm_first=True).save_pretrained(tmp_path / "ours")
-    ours = str(tmp_path / "ours")
-    for given, message in (
-        ({}, "either `--source`"),
-        ({"source": "gpt-playground", "target": "gpt2"}, "either `--source`"),
-        ({"target": "marian", "input": ours, "quantization": "int8"}, "only ctranslate2 and gguf take one"),
-        ({"target": "marian", "input": ours}, "norm_first"),
-        ({"target": "gpt2", "input": ours}, "A ScratchGPTForCausalLM without adapters can be converted"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            script.run(arguments(tmp_path, **{"input": "model.pt", **given}))
-        assert not (tmp_path / "out").exists()
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"input": "model.pt"}, "either `--source`"),
+        ({"input": "model.pt", "source": "gpt-playground", "target": "gpt2"}, "either `--source`"),
+        ({"target": "marian", "quantization": "int8"}, "only ctranslate2 and gguf take one"),
+        ({"target": "marian"}, "norm_first"),
+        ({"target": "pegasus", "output_dir": "ours/config.json/out"}, "Choose another `--output_dir`"),
+        ({"target": "gpt2"}, "A ScratchGPTForCausalLM without adapters can be converted"),
+    ],
+)
+def test_bad_usage_is_named_and_nothing_written(convert, options, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    make_transformer(norm_first=True).save_pretrained("ours")
+    done = convert(check=False, **{"input": "ours", **options})
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert not (tmp_path / "out").exists()
