@@ -13,20 +13,23 @@ import torch
 from conftest import FAMILIES, ROOT, make_gpt, make_inputs_for
 from matplotlib.image import imread
 from nbclient import NotebookClient
-from test_scripts import STORIES, TINY_GPT, run, write
+from test_cards import train  # noqa: F401  a fixture
+from test_scripts import TINY_GPT
 from transformers import default_data_collator
 
 from hf_scratch.evaluation.language_modeling import sample_text
 
-MODELS = ROOT / "hf_scratch" / "models"
 NOTEBOOK = ROOT / "scripts" / "walkthrough.ipynb"
-TRAINING, PROMPT = "## 7. Train a small GPT", "Once upon a time"  # a heading, and what the GPT continues
-README = (MODELS / "README.md").read_text(encoding="utf-8")
+PROMPT = "Once upon a time"  # what the GPT continues
+README = (ROOT / "hf_scratch" / "models" / "README.md").read_text(encoding="utf-8")
 
 
-def numbers_and_text(text: str) -> tuple[list[float], str]:
-    pattern = r"-?\d+\.\d+"
-    return [float(number) for number in re.findall(pattern, text)], re.sub(r" *" + pattern, " #", text)
+def assert_same_text(text: str, now: str, tolerance: float = 2e-3) -> None:
+    """Equal words, and numbers within a tolerance."""
+    decimal = r"-?\d+\.\d+"
+    assert re.sub(" *" + decimal, " #", text) == re.sub(" *" + decimal, " #", now)
+    numbers, numbers_now = ([float(number) for number in re.findall(decimal, each)] for each in (text, now))
+    assert numbers == pytest.approx(numbers_now, abs=tolerance)
 
 
 def test_a_sample_repeats_and_leaves_the_random_state(joint_tokenizer):
@@ -40,28 +43,21 @@ def test_a_sample_repeats_and_leaves_the_random_state(joint_tokenizer):
         sample_text(model, joint_tokenizer, "A man" * 40)
 
 
-def readmes_loop():
-    """The function `train` of the README, and nothing else of its block."""
+def test_the_readmes_loop_trains_both_families(family):
     (block,) = [code for code in re.findall(r"```python\n(.*?)```", README, flags=re.S) if "def train" in code]
     nodes = [n for n in ast.parse(block).body if isinstance(n, ast.Import | ast.ImportFrom | ast.FunctionDef)]
     namespace = {}
     exec(compile(ast.Module(nodes, []), "README.md", "exec"), namespace)
-    return namespace["train"]
-
-
-def test_the_readmes_loop_trains_both_families(family):
     model = FAMILIES[family]()
     ids = make_inputs_for(model, source=7)["input_ids"]
     rows = [{"input_ids": row, "labels": row} for row in ids]
-    losses = readmes_loop()(model, rows, default_data_collator, epochs=30)
+    losses = namespace["train"](model, rows, default_data_collator, epochs=30)
     assert losses[-1] < losses[0] / 3
 
 
-def run_notebook(heading: str | None = None) -> nbformat.NotebookNode:
-    """The notebook with what its cells print and show now, up to a heading. What goes to stderr is left out."""
+def run_notebook() -> nbformat.NotebookNode:
+    """The notebook with what its cells print and show now. What goes to stderr is left out."""
     notebook = nbformat.read(NOTEBOOK, as_version=4)
-    if heading is not None:
-        notebook.cells = notebook.cells[: [cell.source.splitlines()[0] for cell in notebook.cells].index(heading)]
     NotebookClient(notebook, timeout=600, record_timing=False, coalesce_streams=True).execute()
     for cell in code_cells(notebook):
         cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
@@ -79,21 +75,30 @@ def text_and_pictures(cell: nbformat.NotebookNode) -> tuple[str, np.ndarray]:
     return "".join(texts), np.array([imread(io.BytesIO(base64.b64decode(png))) for png in pngs])
 
 
-@pytest.mark.parametrize("heading", [TRAINING, pytest.param(None, marks=pytest.mark.slow)], ids=["model", "training"])
-def test_the_notebooks_stored_outputs_are_what_it_writes(heading):
+@pytest.mark.slow
+def test_the_notebooks_stored_outputs_are_what_it_writes():
     """To renew them: python tests/test_walkthrough.py"""
     stored = nbformat.read(NOTEBOOK, as_version=4)
     nbformat.validate(stored)
     assert not any("stderr" in str(cell.outputs) or "execution" in cell.metadata for cell in code_cells(stored))
-    for before, now in zip(code_cells(stored), code_cells(run_notebook(heading)), strict=heading is None):
+    for before, now in zip(code_cells(stored), code_cells(run_notebook()), strict=True):
         (text, pictures), (text_now, pictures_now) = text_and_pictures(before), text_and_pictures(now)
         assert pictures.shape == pictures_now.shape
         assert pictures.size == 0 or abs(pictures - pictures_now).mean() < 0.005  # another matplotlib may shift a line
         if text.startswith(PROMPT):  # drawn at random: rounding may change a word
             text, text_now = PROMPT, text_now[: len(PROMPT)]
-        (numbers, text), (numbers_now, text_now) = numbers_and_text(text), numbers_and_text(text_now)
-        assert text == text_now
-        assert numbers == pytest.approx(numbers_now, abs=0.05 if text.startswith("epoch") else 2e-3)
+        assert_same_text(text, text_now, 0.05 if text.startswith("epoch") else 2e-3)
+
+
+def test_the_notebooks_code_before_the_training_prints_its_stored_texts(capsys, monkeypatch):
+    monkeypatch.setattr("matplotlib.pyplot.show", lambda: None)
+    namespace = {}
+    for cell in code_cells(nbformat.read(NOTEBOOK, as_version=4)):
+        if "stories = " in cell.source:
+            break
+        exec(cell.source, namespace)
+        printed = "".join(output.text for output in cell.outputs if output.output_type == "stream")
+        assert_same_text(printed, capsys.readouterr().out)
 
 
 def test_the_stored_notebook_shows_equal_results_and_a_falling_loss():
@@ -104,12 +109,9 @@ def test_the_stored_notebook_shows_equal_results_and_a_falling_loss():
     assert losses[-1] < 1.5
 
 
-@pytest.mark.slow
-def test_a_training_prints_samples(tmp_path):
-    data = write(tmp_path / "train.jsonl", STORIES)
-    command = ["train_language_model.py", "--train_file", data, "--output_dir", tmp_path / "run", "--vocab_size", 300,
-               "--block_size", 32, "--config_overrides", TINY_GPT, "--max_steps", 2, "--use_cpu", "true"]  # fmt: skip
-    printed = run(*command, "--sample_prompt", "A dog").stdout
+def test_a_training_prints_samples(train, capsys):  # noqa: F811
+    train("train_language_model", "out", config_overrides=TINY_GPT, sample_prompt="A dog")
+    printed = capsys.readouterr().out
     assert "Before training: A dog" in printed
     assert "After training: A dog" in printed
 
