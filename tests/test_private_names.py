@@ -8,26 +8,26 @@ import pkgutil
 
 import pytest
 from conftest import ROOT
-from private_names import OPTIONAL, PRIVATE_NAMES
+from private_names import PRIVATE_NAMES
 
 import hf_scratch
 
 FILES = {str(path.relative_to(ROOT / "hf_scratch")): path for path in sorted((ROOT / "hf_scratch").rglob("*.py"))}
 FILES |= {str(path.relative_to(ROOT)): path for path in sorted((ROOT / "scripts").rglob("*.py"))}
-LISTED = {name for entry in PRIVATE_NAMES for name in entry.names.split()} | OPTIONAL.keys()
-CASES = [(entry, name) for entry in PRIVATE_NAMES for name in entry.names.split()]
+CASES = [(owner, name, why) for owner, names, why in PRIVATE_NAMES for name in names.split()]
+LISTED = {name for _, name, _ in CASES}
 
 
 def is_private(name: str) -> bool:
     return name.startswith("_") and name.strip("_") != "" and not (name.startswith("__") and name.endswith("__"))
 
 
-@pytest.mark.parametrize(("entry", "name"), CASES, ids=lambda value: value if isinstance(value, str) else "")
-def test_a_private_name_is_there_and_used(entry, name):
-    owner = pkgutil.resolve_name(entry.owner)
+@pytest.mark.parametrize(("owner", "name", "why"), CASES, ids=[name for _, name, _ in CASES])
+def test_a_private_name_is_there_and_used(owner, name, why):
+    value = pkgutil.resolve_name(owner)
     # attributes that `__init__` or a call sets stand in the source alone
-    is_there = hasattr(owner, name) or name in inspect.getsource(inspect.getmodule(owner))
-    assert is_there, f"{entry.owner} has no {name} any more. We need it: {entry.why}"
+    is_there = hasattr(value, name) or name in inspect.getsource(inspect.getmodule(value))
+    assert is_there, f"{owner} has no {name} any more. We need it: {why}"
     assert any(name in path.read_text(encoding="utf-8") for path in FILES.values())
 
 
@@ -72,22 +72,13 @@ def test_no_other_private_name_is_used():
         assert not unlisted, f"{file} uses {sorted(unlisted)}: list them in private_names.py, or do without"
 
 
-def our_classes() -> list[type]:
-    """The classes of the package."""
-    classes = {}
-    for module in pkgutil.walk_packages(hf_scratch.__path__, "hf_scratch."):
-        for value in vars(importlib.import_module(module.name)).values():
-            if isinstance(value, type) and value.__module__.startswith("hf_scratch"):
-                classes[value] = None
-    return list(classes)
-
-
 # set on a class by its metaclass, of Python's abc or torch's Function
 MADE_BY_METACLASSES = {"_abc_impl", "_backward_cls"}
 
 
 def test_no_other_private_name_is_overridden():
-    for cls in our_classes():
+    modules = [importlib.import_module(m.name) for m in pkgutil.walk_packages(hf_scratch.__path__, "hf_scratch.")]
+    for cls in {value for module in modules for value in vars(module).values() if isinstance(value, type)}:
         theirs = [base for base in cls.__mro__ if not base.__module__.startswith("hf_scratch") and base is not object]
         for base in set(cls.__mro__).difference(theirs):
             overridden = {name for name in vars(base) if is_private(name) and any(name in vars(b) for b in theirs)}
