@@ -38,14 +38,14 @@ def feed_forward(x, state, name, activation):
     return linear(activation(linear(x, state, f"{name}.fc1")), state, f"{name}.fc2")
 
 
-def sublayers(x, state, name, steps, norm_first, eps):
-    """A layer: its steps by name, each with a residual connection and a LayerNorm."""
-    for part, run in steps:
-        norm = f"{name}.{part}_norm"
-        if norm_first:
-            x = x + run(layer_norm(x, state, norm, eps), f"{name}.{part}")
+def run_layer(x, state, name, config, sublayers):
+    """A layer's sub-layers, {its name: a function of x and its full name}, each with its residual and LayerNorm."""
+    for part, run in sublayers.items():
+        part = f"{name}.{part}"
+        if config.norm_first:
+            x = x + run(layer_norm(x, state, f"{part}_norm", config.layer_norm_eps), part)
         else:
-            x = layer_norm(x + run(x, f"{name}.{part}"), state, norm, eps)
+            x = layer_norm(x + run(x, part), state, f"{part}_norm", config.layer_norm_eps)
     return x
 
 
@@ -60,7 +60,7 @@ def sinusoids(length, width):
 
 def gpt(model, ids):
     """Logits (batch, length, vocabulary) of a ScratchGPTForCausalLM."""
-    config, eps = model.config, model.config.layer_norm_eps
+    config = model.config
     state = {name: tensor.double() for name, tensor in model.state_dict().items()}
     length = ids.shape[1]
     if config.position_embedding_type == "learned":
@@ -69,18 +69,18 @@ def gpt(model, ids):
         positions = sinusoids(length, config.hidden_size)
     x = state["model.embed_tokens.weight"][ids] + positions
     if config.embedding_layernorm:
-        x = layer_norm(x, state, "model.embed_norm", eps)
+        x = layer_norm(x, state, "model.embed_norm", config.layer_norm_eps)
     allowed = torch.ones(1, length, length, dtype=torch.bool)
     if config.is_causal:
         allowed = allowed.tril()
-    steps = [
-        ("self_attn", lambda h, name: attention(h, h, state, name, config.num_attention_heads, allowed)),
-        ("feed_forward", lambda h, name: feed_forward(h, state, name, ACTIVATIONS[config.hidden_act])),
-    ]
+    sublayers = {
+        "self_attn": lambda h, name: attention(h, h, state, name, config.num_attention_heads, allowed),
+        "feed_forward": lambda h, name: feed_forward(h, state, name, ACTIVATIONS[config.hidden_act]),
+    }
     for i in range(config.num_hidden_layers):
-        x = sublayers(x, state, f"model.layers.{i}", steps, config.norm_first, eps)
+        x = run_layer(x, state, f"model.layers.{i}", config, sublayers)
     if config.final_layernorm:
-        x = layer_norm(x, state, "model.norm", eps)
+        x = layer_norm(x, state, "model.norm", config.layer_norm_eps)
     return linear(x, state, "lm_head")
 
 
@@ -98,27 +98,29 @@ def transformer(model, source, source_mask, target):
         positions = (mask.cumsum(1) - 1).clamp(min=0)  # padding is not counted
         return state[f"model.{stack}.embed_tokens.weight"][ids] * scale + table[positions]
 
-    def attend_to(keys, stack, allowed):
-        """Attention to `keys`; None: to what it is given."""
-        heads = getattr(config, f"{stack}_attention_heads")
-        return lambda h, name: attention(h, h if keys is None else keys, state, name, heads, allowed)
+    def self_attention(heads, allowed):
+        return lambda h, name: attention(h, h, state, name, heads, allowed)
 
-    def run(x, stack, steps):
-        steps = [
-            *steps,
-            ("feed_forward", lambda h, n: feed_forward(h, state, n, ACTIVATIONS[config.activation_function])),
-        ]
-        for i in range(getattr(config, f"{stack}_layers")):
-            x = sublayers(x, state, f"model.{stack}.layers.{i}", steps, config.norm_first, eps)
-        return layer_norm(x, state, f"model.{stack}.norm", eps) if config.norm_first else x
+    def mlp(h, name):
+        return feed_forward(h, state, name, ACTIVATIONS[config.activation_function])
 
     see_source = source_mask.bool()[:, None, :]
     see_past = torch.ones(1, target.shape[1], target.shape[1], dtype=torch.bool).tril()
-    memory = run(
-        embed(source, "encoder", source_mask), "encoder", [("self_attn", attend_to(None, "encoder", see_source))]
-    )
-    steps = [
-        ("self_attn", attend_to(None, "decoder", see_past)),
-        ("cross_attn", attend_to(memory, "decoder", see_source)),
-    ]
-    return linear(run(embed(target, "decoder", torch.ones_like(target)), "decoder", steps), state, "lm_head")
+    memory = embed(source, "encoder", source_mask)
+    sublayers = {"self_attn": self_attention(config.encoder_attention_heads, see_source), "feed_forward": mlp}
+    for i in range(config.encoder_layers):
+        memory = run_layer(memory, state, f"model.encoder.layers.{i}", config, sublayers)
+    if config.norm_first:
+        memory = layer_norm(memory, state, "model.encoder.norm", eps)
+    heads = config.decoder_attention_heads
+    sublayers = {
+        "self_attn": self_attention(heads, see_past),
+        "cross_attn": lambda h, name: attention(h, memory, state, name, heads, see_source),
+        "feed_forward": mlp,
+    }
+    x = embed(target, "decoder", torch.ones_like(target))
+    for i in range(config.decoder_layers):
+        x = run_layer(x, state, f"model.decoder.layers.{i}", config, sublayers)
+    if config.norm_first:
+        x = layer_norm(x, state, "model.decoder.norm", eps)
+    return linear(x, state, "lm_head")
