@@ -218,12 +218,7 @@ def model(family):
 
 @pytest.fixture
 def inputs(family) -> dict[str, torch.Tensor]:
-    """A batch of 3 rows of 7 tokens, and 9 source tokens for the encoder-decoder, nothing padded."""
-    generator = torch.Generator().manual_seed(1)
-    ids = torch.randint(3, 60, (3, 7), generator=generator)
-    if family == "gpt":
-        return {"input_ids": ids}
-    return {"input_ids": torch.randint(3, 60, (3, 9), generator=generator), "decoder_input_ids": ids}
+    return make_inputs_for(FAMILIES[family]())
 
 
 @pytest.fixture
@@ -284,18 +279,20 @@ def bert_tokenizer():
     )
 
 
-@pytest.fixture
+def find_data(name: str) -> str:
+    if not (DATA / name / "train.jsonl").is_file():
+        pytest.skip(f"a data set is missing: set HF_SCRATCH_DATA to the folder that holds `{name}`")
+    return str(DATA / name)
+
+
+@pytest.fixture(scope="session")
 def multi30k() -> str:
-    if not (DATA / "multi30k" / "train.jsonl").is_file():
-        pytest.skip("Multi30k is missing: set HF_SCRATCH_DATA to the folder that holds `multi30k`")
-    return str(DATA / "multi30k")
+    return find_data("multi30k")
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def tinystories() -> str:
-    if not (DATA / "tinystories" / "train.jsonl").is_file():
-        pytest.skip("TinyStories is missing: set HF_SCRATCH_DATA to the folder that holds `tinystories`")
-    return str(DATA / "tinystories")
+    return find_data("tinystories")
 
 
 @pytest.fixture

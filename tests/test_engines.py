@@ -37,21 +37,18 @@ SHARES = {
 }
 
 
-def run(*words: str) -> subprocess.CompletedProcess:
+def run(*words: str, code: int = 0) -> subprocess.CompletedProcess:
     done = subprocess.run([sys.executable, *words], cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.returncode == code, done.stderr[-3000:]
     return done
 
 
 @pytest.fixture(scope="module")
-def rows(tmp_path_factory) -> list[dict]:
+def rows(tmp_path_factory, multi30k) -> list[dict]:
     """The figures of engines.py on a part of its inputs."""
-    data = os.environ.get("HF_SCRATCH_DATA", str(ROOT.parent / "shared" / "data"))
     folder = tmp_path_factory.mktemp("engines")
-    if not os.path.isfile(os.path.join(data, "multi30k", "test.jsonl")):
-        pytest.skip("Multi30k is missing: set HF_SCRATCH_DATA to the folder that holds `multi30k`")
     sizes = ["--sentences", "30", "--prompts", "6", "--new_tokens", "40", "--rounds", "1"]
-    run("scripts/benchmark/engines.py", "--data", f"{data}/multi30k", "--output_dir", str(folder), *sizes)
+    run("scripts/benchmark/engines.py", "--data", multi30k, "--output_dir", str(folder), *sizes)
     return json.loads((folder / "engines.json").read_text(encoding="utf-8"))["rows"]
 
 
@@ -133,8 +130,4 @@ def test_a_client_streams_the_gpts_text_from_transformers_serve(server):
 def test_what_is_missing_is_named():
     if importlib.util.find_spec("fastapi") is not None:
         pytest.skip("the server's packages are installed")
-    done = subprocess.run(
-        [sys.executable, "scripts/serve.py", STORYTELLER], cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True
-    )
-    assert done.returncode == 2
-    assert "pip install 'hf-scratch[serve]'" in done.stderr
+    assert "pip install 'hf-scratch[serve]'" in run("scripts/serve.py", STORYTELLER, code=2).stderr

@@ -26,18 +26,19 @@ def run(error: BaseException, in_preparation: bool):
 
 
 @pytest.mark.parametrize(
-    ("error", "message"),
+    ("error", "in_preparation", "code", "message"),
     [
-        (UserError("`seed` is red."), "`seed` is red."),
-        (ValueError("two\n  lines"), "two lines"),
-        (FileNotFoundError(2, "No such file or directory", "a.txt"), "No such file or directory: a.txt"),
-        (ImportError("pip install x"), "pip install x"),
+        (UserError("`seed` is red."), True, 2, "`seed` is red."),
+        (ValueError("two\n  lines"), True, 2, "two lines"),
+        (FileNotFoundError(2, "No such file or directory", "a.txt"), True, 2, "No such file or directory: a.txt"),
+        (ImportError("pip install x"), True, 2, "pip install x"),
+        (FloatingPointError("The loss is nan"), False, 1, "The loss is nan"),  # the training diverged
     ],
 )
-def test_a_users_mistake_is_one_line(error, message, capsys):
+def test_a_users_mistake_is_one_line_and_a_status(error, in_preparation, code, message, capsys):
     with pytest.raises(SystemExit) as exit:
-        run(error, in_preparation=True)
-    assert exit.value.code == 2
+        run(error, in_preparation)
+    assert exit.value.code == code
     assert capsys.readouterr().err == f"some_command.py: error: {message}\n"
 
 
@@ -49,13 +50,6 @@ def test_only_some_errors_are_the_users_after_the_preparation(capsys):
     for error in (ValueError("a bug"), OSError("of no file"), KeyError("bug")):
         with pytest.raises(type(error)):
             run(error, in_preparation=False)
-
-
-def test_a_training_that_diverged_is_one_line_and_status_1(capsys):
-    with pytest.raises(SystemExit) as exit:
-        run(FloatingPointError("The loss is nan"), in_preparation=False)
-    assert exit.value.code == 1
-    assert capsys.readouterr().err == "some_command.py: error: The loss is nan\n"
 
 
 def test_one_of_several_processes_speaks_first(monkeypatch, capsys):

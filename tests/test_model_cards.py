@@ -62,9 +62,8 @@ def test_its_card_is_what_its_figures_say(folder):
     assert card.data.datasets
     assert card.data.model_name == folder.name
     assert card.data.base_model == ("USER/scratch-transformer-multi30k-en-de" if folder == WAY_BACK else None)
-    assert {result.dataset_split for result in card.data.eval_results} == {
-        "validation" if folder == WRITER else "test"
-    }
+    split = "validation" if folder == WRITER else "test"
+    assert {result.dataset_split for result in card.data.eval_results} == {split}
     from results import make_card
 
     assert (folder / "README.md").read_text(encoding="utf-8") == make_card(folder.name)
@@ -174,6 +173,7 @@ def test_joined_records_tell_of_all_of_a_training():
 def test_a_record_that_is_cut_off_leaves_the_earlier_one(tmp_path, monkeypatch):
     earlier = make_record("b", 12000, 100.80672, 44714518, 161.845)
     write_record(earlier, tmp_path / "b.json")
+    assert [path.name for path in tmp_path.iterdir()] == ["b.json"]
 
     def stop_halfway(path, text, **kwargs):
         path.write_bytes(text[:20].encode())
@@ -185,47 +185,20 @@ def test_a_record_that_is_cut_off_leaves_the_earlier_one(tmp_path, monkeypatch):
     assert read_records(tmp_path) == {"b": earlier}
 
 
-def test_a_records_values_are_formatted_for_the_card(tmp_path):
+def test_a_records_values_are_formatted_for_the_card():
     record = make_record("b", 12000, 100.80672, 44714518, 161.845)
-    write_record(record, tmp_path / "b.json")
-    assert read_records(tmp_path) == {"b": record}
-    assert [path.name for path in tmp_path.iterdir()] == ["b.json"]
     assert (format_updates(record), format_time(record)) == ("12,000 (100.8 epochs)", "162 minutes")
-    for row in (
-        "| input tokens | 44,714,518 |",
-        "| hardware | 1 x x86_64, 2 CPU cores |",
-        "| software | torch 2.13.0 |",
-    ):
-        assert row in format_training(record, AutoConfig.from_pretrained(TRANSLATOR))
+    table = format_training(record, AutoConfig.from_pretrained(TRANSLATOR))
+    for row in ("input tokens | 44,714,518", "hardware | 1 x x86_64, 2 CPU cores", "software | torch 2.13.0"):
+        assert f"| {row} |" in table
     stopped = record | {"stopped": "interrupted", "epochs": None, "minutes": None}
     assert (format_updates(stopped), format_time(stopped)) == ("12,000 (stopped)", "")
 
 
-def test_published_records_hold_numbers(folder):
-    records = read_records(folder / "records")
-    assert records
-    for record in records.values():
-        assert Record.__required_keys__ <= record.keys() <= Record.__required_keys__ | Record.__optional_keys__
-        for name in ("parameters", "updates", "input_tokens", "seed"):
-            assert type(record[name]) is int, name
-        assert {type(record[name]) for name in ("epochs", "minutes")} <= {int, float, type(None)}
-        for metrics in record["metrics"].values():
-            assert metrics
-            for name, value in metrics.items():
-                expected = int if name in ("sentences", "tokens") else float
-                assert type(value) is (str if name.endswith("_signature") else expected)
-
-
 @pytest.mark.slow
-def test_every_figure_is_computed_again(multi30k, tinystories, tmp_path):
-    command = [
-        sys.executable,
-        str(ROOT / "scripts" / "publish" / "results.py"),
-        "--multi30k",
-        multi30k,
-        "--tinystories",
-        tinystories,
-    ]
+def test_every_figure_is_computed_again(multi30k, tinystories):
+    data = ["--multi30k", multi30k, "--tinystories", tinystories]
+    command = [sys.executable, str(ROOT / "scripts" / "publish" / "results.py"), *data]
     run = subprocess.run(command, capture_output=True, text=True, timeout=900)
     assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-3000:]
     assert run.stdout.count("is what its figures say") == 3 * 4 + 4  # of each folder, and READMEs with tables

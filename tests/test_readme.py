@@ -43,23 +43,16 @@ def python_blocks(text: str) -> list[tuple[bool, str, str]]:
 
 
 def heading_anchors(text: str) -> set[str]:
-    """The anchors that GitHub gives to the headings."""
+    """As GitHub makes them."""
     headings = re.findall(r"^#+ (.+)$", re.sub(r"```.*?```", "", text, flags=re.S), flags=re.M)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def all_tests() -> set[str]:
-    sources = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").glob("test_*.py"))
-    return set(re.findall(r"def (test_\w+)\(", sources))
-
-
-def test_named_tests_exist(name):
-    assert set(re.findall(r"`(test_\w+)`", READMES[name])) <= all_tests()
-
-
-def test_named_files_and_folders_exist(name):
+def test_named_tests_files_and_folders_exist(name):
     """Paths from the root, such as `scripts/demo.py` or `tests/`, and names of files in a README's own folder."""
     text = READMES[name]
+    sources = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").glob("test_*.py"))
+    assert set(re.findall(r"`(test_\w+)`", text)) <= set(re.findall(r"def (test_\w+)\(", sources))
     for path in re.findall(rf"(?<![\w/.])(?:{'|'.join(FOLDERS)})/[\w./-]*", text):
         assert (ROOT / path.rstrip(".")).exists(), path
     for path in re.findall(r"`(test_\w+\.py)`", text):
@@ -155,9 +148,7 @@ def test_the_readmes_search_finds_the_better_learning_rate(tmp_path, monkeypatch
     ids = torch.arange(1, 9).repeat(8, 1).tolist()
     names = {
         "make_model": lambda: make_gpt(),
-        "args": TrainingArguments(
-            str(tmp_path), max_steps=8, save_steps=8, logging_steps=4, use_cpu=True, disable_tqdm=True
-        ),
+        "args": TrainingArguments(str(tmp_path), max_steps=4, save_steps=4, use_cpu=True, disable_tqdm=True),
         "rows": [{"input_ids": row, "labels": row} for row in ids],
         "collate": default_data_collator,
     }
@@ -180,17 +171,13 @@ def test_a_training_reports_to_tensorboard(tmp_path, monkeypatch, train):  # noq
 
 # stands for tensorboardX
 WRITER = """
+import os
 class SummaryWriter:
     def __init__(self, log_dir):
-        import os
         os.makedirs(log_dir)
         self.file = open(os.path.join(log_dir, "events"), "a")
-    def add_text(self, tag, text, step=None):
-        pass
     def add_scalar(self, tag, value, step):
         print(tag, value, step, file=self.file, flush=True)
-    def flush(self):
-        pass
-    def close(self):
-        self.file.close()
+    def __getattr__(self, name):
+        return lambda *args, **kwargs: None
 """
