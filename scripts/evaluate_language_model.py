@@ -20,10 +20,9 @@ from hf_scratch.evaluation.language_modeling import (
     evaluate_answers,
     evaluate_language_model,
     evaluate_masked_language_model,
-    take_questions,
 )
 from hf_scratch.tokenization import describe_unknown
-from hf_scratch.training.arguments import SAMPLE_BY_METADATA, check_masking_and_answers, option
+from hf_scratch.training.arguments import SAMPLE_BY_METADATA, check_not_both, option
 from hf_scratch.training.command_line import parse_arguments
 
 logger = logging.getLogger("evaluate_language_model")
@@ -41,11 +40,10 @@ class LanguageModelEvaluationArguments(EvaluationArguments):
         None, "The column with prompts, which the texts answer: count the right answers."
     )
     mlm_probability: float | None = option(None, "For an encoder: mask this share of tokens and predict them.")
-    answer_after: str | None = option(None, "What separates question and answer: report the share of right answers.")
     batch_size: int = option(32, "Windows per batch.")
 
     def __post_init__(self):
-        check_masking_and_answers(self, "stride")
+        check_not_both(self, "mlm_probability", "prompt_column", "stride")
 
 
 @command
@@ -63,12 +61,9 @@ def main():
             model, tokenizer, rows, args.mlm_probability, args.batch_size, args.block_size
         )
     else:
-        questions = take_questions(rows, args.answer_after, args.test_file)
-        answers = {} if questions is None else evaluate_answers(model, tokenizer, rows["text"], questions)
-        result = (
-            evaluate_language_model(model, tokenizer, rows["text"], args.batch_size, args.block_size, args.stride)
-            | answers
-        )
+        result = evaluate_language_model(model, tokenizer, rows["text"], args.batch_size, args.block_size, args.stride)
+        if args.prompt_column is not None:
+            result |= evaluate_answers(model, tokenizer, rows["text"], rows["prompt"])
     report(result, args.json)
 
 

@@ -25,12 +25,11 @@ from hf_scratch.evaluation.language_modeling import (
     evaluate_language_model,
     evaluate_masked_language_model,
     sample_text,
-    take_questions,
 )
 from hf_scratch.loading import auto_class_of
 from hf_scratch.reporting.cards import NUM_EXAMPLES, write_language_model_card
 from hf_scratch.training.arguments import LanguageModelArguments, check_validation_data
-from hf_scratch.training.averaging import check_averages, evaluate_and_select_weights, save_final_model
+from hf_scratch.training.averaging import check_average, evaluate_and_select_weights, save_final_model
 from hf_scratch.training.budget import every_nth, fit_budget
 from hf_scratch.training.callbacks import stopping_callbacks
 from hf_scratch.training.command_line import TrainingCommand
@@ -55,12 +54,9 @@ def prepare(arguments: TrainingCommand, checkpoint: str | None):
     data = TextPreparation(model_args, data_args, checkpoint)
     data.run(partial(check_validation_data, args))
     tokenizer, texts, block_size = data.tokenizer, data.texts, data_args.block_size
-    check_averages(args, data_args.average_checkpoints, data_args.ema_decay, texts)
-    questions = {}
-    for name in [name for name in ("validation", "test") if name in texts]:
-        found = take_questions(texts[name], data_args.answer_after, describe_split(data_args, name))
-        if found is not None:
-            questions[name] = found
+    check_average(args, data_args.average_checkpoints, texts)
+    splits = [name for name in ("validation", "test") if name in texts]
+    questions = {name: texts[name]["prompt"] for name in splits if data_args.prompt_column is not None}
 
     is_masked = data_args.mlm_probability is not None
     auto_class = AutoModelForMaskedLM if is_masked else AutoModelForCausalLM
@@ -107,7 +103,6 @@ def prepare(arguments: TrainingCommand, checkpoint: str | None):
         r_drop_alpha=data_args.r_drop_alpha,
         teacher_models=teachers,
         distillation_alpha=data_args.distillation_alpha,
-        ema_decay=data_args.ema_decay,
         callbacks=callbacks,
     )
     trainer.get_train_dataloader()  # now, for its errors

@@ -29,13 +29,11 @@ from hf_scratch.training.runs import open_run
 
 # options of LanguageModelArguments that the stock Trainer and model do not have
 NOT_OF_STOCK = (
-    "answer_after",
     "average_checkpoints",
     "budget_minutes",
     "decay_all_parameters",
     "decay_embeddings",
     "distillation_alpha",
-    "ema_decay",
     "max_predict_samples",
     "mlm_probability",
     "prompt_column",

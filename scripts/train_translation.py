@@ -16,7 +16,7 @@ from transformers import AutoModelForSeq2SeqLM, DataCollatorForSeq2Seq, Generati
 
 from hf_scratch import ScratchTransformerConfig, ScratchTransformerForConditionalGeneration
 from hf_scratch.data.columns import read_numbers
-from hf_scratch.data.pairs import PairsWithBPEDropout, check_lengths, count_cut, count_tokens
+from hf_scratch.data.pairs import check_lengths, count_cut, count_tokens
 from hf_scratch.data.sampling import round_up
 from hf_scratch.data.splits import describe_split
 from hf_scratch.errors import command, preparation
@@ -24,7 +24,7 @@ from hf_scratch.evaluation.translation import evaluate_translation, has_short_te
 from hf_scratch.reporting.cards import NUM_EXAMPLES, write_translation_card
 from hf_scratch.tokenization import target_size
 from hf_scratch.training.arguments import TranslationArguments, check_validation_data
-from hf_scratch.training.averaging import check_averages, evaluate_and_select_weights, save_final_model
+from hf_scratch.training.averaging import check_average, evaluate_and_select_weights, save_final_model
 from hf_scratch.training.budget import every_nth, fit_budget
 from hf_scratch.training.callbacks import stopping_callbacks
 from hf_scratch.training.command_line import TrainingCommand
@@ -51,7 +51,7 @@ def prepare(arguments: TrainingCommand, checkpoint: str | None):
     data = PairPreparation(model_args, data_args, checkpoint)
     data.run(lambda splits: check_validation_data(args, splits, metrics))
     tokenizer, pairs, encoded = data.tokenizer, data.texts, data.rows
-    check_averages(args, data_args.average_checkpoints, data_args.ema_decay, pairs)
+    check_average(args, data_args.average_checkpoints, pairs)
     if "test" in pairs or (metrics and "validation" in pairs):
         from hf_scratch.evaluation.metrics import Bleu, ExactMatch, Rouge, combine_in_memory  # imports evaluate
 
@@ -74,12 +74,8 @@ def prepare(arguments: TrainingCommand, checkpoint: str | None):
         advice = "Lower `max_source_length` and `max_target_length`, or raise `max_position_embeddings`."
         lengths = round_up(read_numbers(rows, "length"), multiple)
         check_lengths(lengths, longest, f"pairs of {describe_split(data_args, name)}", advice)
-    # whose training lengths are unknown
-    if (
-        (data_args.bpe_dropout or data_args.streaming)
-        and longest is not None
-        and round_up(max(limits), multiple) > longest
-    ):
+    # a stream's lengths are unknown
+    if data_args.streaming and longest is not None and round_up(max(limits), multiple) > longest:
         raise ValueError(
             f"`max_source_length` and `max_target_length` are {limits[0]} and {limits[1]}, but the model has "
             f"{longest} positions. Lower the former, or raise `max_position_embeddings`."
@@ -111,14 +107,11 @@ def prepare(arguments: TrainingCommand, checkpoint: str | None):
         scores = on_main_process(lambda: scorer.compute(predictions=hypotheses, references=references))
         return {name: scores[name] for name in metrics}
 
-    train_dataset = data.train_rows
-    if data_args.bpe_dropout:
-        train_dataset = PairsWithBPEDropout(pairs["train"], train_dataset, tokenizer, data_args.bpe_dropout, *limits)
     teachers = load_teachers(AutoModelForSeq2SeqLM, data_args.teacher_models, model, model_args, tokenizer)
     trainer = TranslationTrainer(
         model=model,
         args=args,
-        train_dataset=train_dataset,
+        train_dataset=data.train_rows,
         eval_dataset=encoded.get("validation"),
         data_collator=DataCollatorForSeq2Seq(tokenizer, model=model, pad_to_multiple_of=multiple),
         processing_class=tokenizer,
@@ -129,7 +122,6 @@ def prepare(arguments: TrainingCommand, checkpoint: str | None):
         r_drop_alpha=data_args.r_drop_alpha,
         teacher_models=teachers,
         distillation_alpha=data_args.distillation_alpha,
-        ema_decay=data_args.ema_decay,
     )
     trainer.get_train_dataloader()  # now, for its errors
     return trainer, pairs, cut

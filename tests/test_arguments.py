@@ -149,12 +149,12 @@ def test_bad_usage_is_named(recipe, flags, message, tmp_path):
         (["--budget_minutes=3", "--max_steps=3"], "`budget_minutes` and `max_steps` do not go together"),
         (["--config_overrides=d_modell=16"], "'d_modell', which ScratchTransformerConfig does not. Did you mean"),
         (["--global_batch_size=8", "--gradient_accumulation_steps=1"], "`gradient_accumulation_steps` follows"),
-        (["--bpe_dropout=0.1"], "`bpe_dropout` is not an option of this script"),
+        (["--num_beams=2"], "`num_beams` is not an option of this script"),
     ],
 )
 def test_options_that_do_not_go_together_are_named(flags, message):
     with pytest.raises(ValueError, match=re.escape(message)):
-        TrainingCommand(*PAIRS_OF_TWO, [*flags, *OUT], unsupported=["bpe_dropout"])
+        TrainingCommand(*PAIRS_OF_TWO, [*flags, *OUT], unsupported=["num_beams"])
 
 
 def test_an_output_folder_is_needed():

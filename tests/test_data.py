@@ -14,7 +14,7 @@ from torch.utils.data import RandomSampler
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from hf_scratch.data.masking import split_texts
-from hf_scratch.data.pairs import PairsWithBPEDropout, count_cut, take_pairs, tokenize_pairs
+from hf_scratch.data.pairs import count_cut, take_pairs, tokenize_pairs
 from hf_scratch.data.sampling import EmptyPartCollator, RowBatchSampler, TokenBudgetBatchSampler
 from hf_scratch.data.splits import load_splits
 from hf_scratch.data.streaming import load_stream
@@ -450,29 +450,6 @@ def test_a_row_over_the_budget_is_named():
         TokenBudgetBatchSampler([3, 21], 80, 4, 20)
     with pytest.raises(ValueError, match="`max_tokens_per_batch` is 20, but the longest row has 21"):
         TokenBudgetBatchSampler([3, 21], 80).share(1, 20)
-
-
-@pytest.mark.parametrize("kind", ["joint", "separate"])
-def test_bpe_dropout_cuts_the_same_text_in_other_ways(kind):
-    source, target = "A man sleeps.", "Ein Mann schläft."
-    options = {"target_texts": [target] * 9} if kind == "separate" else {}
-    tokenizer = train_tokenizer([source, target] * 9, kind, 300, **options, show_progress=False)
-    pairs = Dataset.from_list([{"source": source, "target": target}] * 3)
-    encoded = tokenize_pairs(pairs, tokenizer, 40, 40, "train")
-    rows = PairsWithBPEDropout(pairs, encoded, tokenizer, 0.5, 40, 40)
-    drawn = [row for _ in range(10) for row in rows.__getitems__([2, 0])]
-    for column in ("input_ids", "labels"):
-        assert len({tuple(row[column]) for row in drawn}) > 5
-        assert len({tuple(ids) for ids in encoded[column]}) == 1
-    for row in drawn:
-        assert row.keys() == {"input_ids", "labels"}
-        assert tokenizer.decode(row["labels"], skip_special_tokens=True) == target
-        assert row["labels"][-1] == tokenizer.eos_token_id
-    assert rows["length"][:] == encoded["length"][:]
-    again = tokenize_pairs(pairs, tokenizer, 40, 40, "again")
-    assert again[:] == encoded[:]  # the tokenizer itself is as it was
-    with pytest.raises(ValueError, match="needs a BPE tokenizer, not one of WordLevel"):
-        PairsWithBPEDropout(pairs, pairs, train_tokenizer(["ab"], "char"), 0.1, 40, 40)
 
 
 def test_texts_end_with_berts_separator_where_there_is_no_end_token(bert_tokenizer):

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 KILLS = int(os.environ.get("HF_SCRATCH_KILLS", 6))  # for each script and number of processes
 OPTIONS = {
     "max_steps": 12, "save_steps": 3, "eval_strategy": "steps", "eval_steps": 6, "logging_steps": 1,
-    "save_total_limit": 2, "average_checkpoints": 2, "ema_decay": 0.7, "learning_rate": 1e-3, "use_cpu": "true",
+    "save_total_limit": 2, "average_checkpoints": 2, "learning_rate": 1e-3, "use_cpu": "true",
     "adam_epsilon": 1e-3,  # far above the rounding of gradients, which Adam would make as large as any other update
     "seed": 3,
 }  # fmt: skip

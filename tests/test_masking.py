@@ -140,8 +140,6 @@ def test_trainer_and_the_evaluation_have_the_same_loss(tokenizer, tmp_path):
 def test_what_does_not_go_together_is_named(tokenizer):
     with pytest.raises(ValueError, match=r"is an encoder: .*Evaluate it by `mlm_probability`"):
         evaluate_language_model(make_encoder(tokenizer), tokenizer, TEXTS)
-    with pytest.raises(ValueError, match="`mlm_probability` and `answer_after` do not go together"):
-        LanguageModelArguments(mlm_probability=0.15, answer_after="=")
     with pytest.raises(ValueError, match="`mlm_probability` and `sample_prompt` do not go together"):
         LanguageModelArguments(mlm_probability=0.15, sample_prompt="Once")
     assert not ScratchGPTConfig(**{**GPT, "is_causal": False}).use_cache

@@ -9,7 +9,6 @@ from pathlib import Path
 import evaluate
 import pytest
 import torch
-from datasets import Dataset
 
 from hf_scratch import ScratchGPTConfig
 from hf_scratch.evaluation import (
@@ -23,7 +22,7 @@ from hf_scratch.evaluation import (
     score_summaries,
     score_translations,
 )
-from hf_scratch.evaluation.language_modeling import evaluate_answers, take_questions
+from hf_scratch.evaluation.language_modeling import evaluate_answers
 from hf_scratch.evaluation.translation import has_short_texts
 from hf_scratch.tokenization import train_tokenizer
 
@@ -162,10 +161,5 @@ def test_answers_are_right_to_the_last_character():
     questions = ["1+2=", "12+5=", "7+7=", "9+9="]
     result = evaluate_answers(Oracle(tokenizer), tokenizer, texts, questions, batch_size=3)
     assert result == {"accuracy": 0.75, "answers": 4}
-    rows = Dataset.from_dict({"text": texts})
-    assert take_questions(rows, "=") == questions
-    assert take_questions(rows, None) is None
-    with pytest.raises(ValueError, match=r"`answer_after` is '\?', which is not in row 0"):
-        take_questions(rows, "?")
     with pytest.raises(ValueError, match="has 7 tokens and the longest answer 3, but the model has 9 positions"):
         evaluate_answers(Oracle(tokenizer), tokenizer, ["10+10=20"], ["10+10="])

@@ -2,7 +2,6 @@
 """A checkpoint of another model or other data is refused; other options are named."""
 
 import pytest
-import torch
 from test_training import make_trainer  # noqa: F401  a fixture
 
 from hf_scratch.errors import UserError
@@ -85,11 +84,3 @@ def test_what_belongs_to_the_run_and_not_to_the_model_does_not_hinder(make_train
         trainer.model.config.eos_token_id = None  # which Trainer takes from the tokenizer
         trainer.train(resume_from_checkpoint=resume)
     assert second.state.global_step == 2
-
-
-def test_a_moving_average_begins_at_a_checkpoint_without_one(make_trainer, caplog):  # noqa: F811
-    resumed = make_trainer(max_steps=1, ema_decay=0.9)
-    resumed.train(resume_from_checkpoint=save_one(make_trainer))
-    assert "`ema_decay` None (now 0.9)" in caplog.text
-    for name, weight in resumed.model.named_parameters():
-        assert torch.equal(resumed.moving_average.weights[name], weight)

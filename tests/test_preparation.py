@@ -17,8 +17,8 @@ from hf_scratch.data.columns import id_type, sample_rows
 from hf_scratch.errors import UserError
 from hf_scratch.tokenization import train_tokenizer
 from hf_scratch.training import preparation
-from hf_scratch.training.arguments import LanguageModelArguments, ModelArguments, TranslationArguments
-from hf_scratch.training.preparation import PairPreparation, TextPreparation
+from hf_scratch.training.arguments import LanguageModelArguments, ModelArguments
+from hf_scratch.training.preparation import TextPreparation
 
 PAIRS = [{"en": "a red cat", "de": "eine rote Katze"}, {"en": "a dog", "de": "ein Hund"}] * 4
 
@@ -144,24 +144,6 @@ def test_half_a_preparation_is_never_used(tmp_path):
     assert not unfinished.exists()
     make_once(folder, lambda path: (path / "whole").write_text("whole"))
     assert [path.name for path in folder.iterdir()] == ["whole"]
-
-
-def test_prepared_pairs_need_their_texts_for_bpe_dropout(tmp_path):
-    train = str(write(tmp_path / "train.jsonl", PAIRS))
-
-    def prepare_pairs(folder=None, **options):
-        options = {"source_lang": "en", "target_lang": "de"} | options
-        model_args = ModelArguments(cache_dir=str(tmp_path / "cache"), vocab_size=300)
-        data = PairPreparation(model_args, TranslationArguments(**options))
-        data.run(lambda splits: None, folder)
-        return data
-
-    prepare_pairs(str(tmp_path / "prepared"), train_file=train)
-    with pytest.raises(UserError, match="were prepared with `train_texts` False, and this run has True"):
-        prepare_pairs(dataset_name=str(tmp_path / "prepared"), bpe_dropout=0.1)
-    assert "train" not in prepare_pairs(dataset_name=str(tmp_path / "prepared")).texts
-    with_texts = prepare_pairs(train_file=train, bpe_dropout=0.1)
-    assert with_texts.texts["train"]["source"][:] == [pair["en"] for pair in PAIRS]
 
 
 def test_a_tokenizer_is_trained_on_a_sample():

@@ -141,12 +141,6 @@ def test_a_run_of_fsdp2_ends_with_a_whole_model(fsdp_run, tmp_path):
         assert weight.equal(expected[name]), name
 
 
-def test_a_moving_average_is_refused_under_fsdp2(fsdp_run, tmp_path):
-    _, command, _ = fsdp_run
-    printed = train(command, tmp_path / "run", "--ema_decay", "0.9", sharding=FSDP2)
-    assert "`ema_decay` is 0.9, but the weights are split among processes. Set `average_checkpoints`" in printed
-
-
 def resume(fsdp_run, folder: Path, *options, **kwargs) -> None:
     """Train from checkpoint-4 of the run on."""
     _, command, run = fsdp_run

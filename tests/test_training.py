@@ -25,7 +25,7 @@ from transformers import (
 )
 
 from hf_scratch import ScratchGPTForSequenceClassification, ScratchTransformerForConditionalGeneration
-from hf_scratch.data.pairs import PairsWithBPEDropout, tokenize_pairs
+from hf_scratch.data.pairs import tokenize_pairs
 from hf_scratch.flops import count_flops
 from hf_scratch.manifest import write_manifest
 from hf_scratch.training.arguments import DataArguments, ModelArguments
@@ -36,7 +36,7 @@ from hf_scratch.training.command_line import OUR_DEFAULTS
 from hf_scratch.training.model_loading import choose_model, load_teachers
 from hf_scratch.training.trainers import LanguageModelTrainer, TranslationTrainer
 
-OWN = ("callbacks", "r_drop_alpha", "teacher_models", "distillation_alpha", "ema_decay")  # arguments of our trainers
+OWN = ("callbacks", "r_drop_alpha", "teacher_models", "distillation_alpha")  # arguments of our trainers
 
 
 @pytest.fixture
@@ -46,17 +46,15 @@ def make_trainer(tmp_path, joint_tokenizer):
     pairs = Dataset.from_dict({"source": sources, "target": targets})
     rows = tokenize_pairs(pairs, joint_tokenizer, 40, 40, "train")
 
-    def make(budget=None, dropout=0.0, bpe_dropout=0.0, padding=None, **kwargs):
-        own, train_dataset = {name: kwargs.pop(name) for name in OWN if name in kwargs}, rows
-        if bpe_dropout:
-            train_dataset = PairsWithBPEDropout(pairs, rows, joint_tokenizer, bpe_dropout, 40, 40)
+    def make(budget=None, dropout=0.0, padding=None, **kwargs):
+        own = {name: kwargs.pop(name) for name in OWN if name in kwargs}
         model = make_transformer(vocab_size=len(joint_tokenizer), dropout=dropout)
         args = Seq2SeqTrainingArguments(
             output_dir=str(tmp_path / "run"), use_cpu=True, disable_tqdm=True, dataloader_pin_memory=False,
             logging_steps=1, **kwargs,
         )  # fmt: skip
         return TranslationTrainer(
-            model=model, args=args, train_dataset=train_dataset, eval_dataset=rows, processing_class=joint_tokenizer,
+            model=model, args=args, train_dataset=rows, eval_dataset=rows, processing_class=joint_tokenizer,
             data_collator=DataCollatorForSeq2Seq(joint_tokenizer, model=model, pad_to_multiple_of=padding),
             max_tokens_per_batch=budget, **own,
         )  # fmt: skip
@@ -95,18 +93,6 @@ def test_a_token_budget_bounds_each_batch(make_trainer, budget, padding):
     metrics = trainer.train().metrics
     rows_per_step = metrics["train_samples_per_second"] / metrics["train_steps_per_second"]
     assert rows_per_step == pytest.approx(round(4 / len(batches)), rel=1e-3)
-
-
-@pytest.mark.parametrize("budget", [None, 20])
-def test_bpe_dropout_reaches_the_batches(make_trainer, joint_tokenizer, budget):
-    trainer = make_trainer(budget=budget, bpe_dropout=0.9, num_train_epochs=1, save_strategy="no")
-    ids = [row for batch in trainer.get_train_dataloader() for row in batch["input_ids"].tolist()]
-    texts = joint_tokenizer.batch_decode(ids, skip_special_tokens=True)
-    assert sorted(texts) == ["A man sleeps.", "dogs run", "two dogs", "two dogs run"]
-    whole = [joint_tokenizer(text)["input_ids"] for text in texts]
-    assert sum(map(len, whole)) < sum(token != joint_tokenizer.pad_token_id for row in ids for token in row)
-    trainer.train()
-    assert trainer.state.global_step > 0
 
 
 def test_evaluation_reports_the_plain_loss_while_training_smooths(make_trainer):
@@ -304,12 +290,8 @@ def negate(model):
             parameter.neg_()
 
 
-@pytest.mark.parametrize(
-    ("ema_decay", "average"), [(None, "averaged over 3 checkpoints"), (0.5, "moving average (decay 0.5)")]
-)
-def test_the_weights_of_the_lowest_loss_are_kept(make_trainer, ema_decay, average):
-    options = {"max_steps": 4, "save_strategy": "steps", "save_steps": 1, "learning_rate": 1e-3}
-    trainer = make_trainer(ema_decay=ema_decay, **options)
+def test_the_weights_of_the_lowest_loss_are_kept(make_trainer):
+    trainer = make_trainer(max_steps=4, save_strategy="steps", save_steps=1, learning_rate=1e-3)
     trainer.train()
     trained = [weight.clone() for weight in trainer.model.parameters()]
     trainer.args.bf16_full_eval = True  # would round the weights
@@ -323,34 +305,9 @@ def test_the_weights_of_the_lowest_loss_are_kept(make_trainer, ema_decay, averag
     worse = trainer.evaluate()["eval_loss"]
     for _ in range(2):
         kept = evaluate_and_select_weights(trainer, 3)  # the mean of checkpoints weighs the last update least
-        assert kept["weights"] == average
+        assert kept["weights"] == "averaged over 3 checkpoints"
         assert trainer.evaluate()["eval_loss"] == kept["eval_loss"] < worse
         torch.nn.init.constant_(next(trainer.model.parameters()), math.nan)
-
-
-def test_the_moving_average_follows_the_weights(make_trainer):
-    seen = []
-
-    class Record(TrainerCallback):
-        def on_step_end(self, args, state, control, model, **kwargs):
-            seen.append({name: weight.detach().clone() for name, weight in model.named_parameters()})
-
-    trainer = make_trainer(ema_decay=0.2, callbacks=[Record()], max_steps=3, save_strategy="no", learning_rate=1e-2)
-    expected = {name: weight.detach().clone() for name, weight in trainer.model.named_parameters()}
-    trainer.train()
-    for decay, weights in zip((2 / 11, 0.2, 0.2), seen, strict=True):  # (1 + n) / (10 + n) at first
-        expected = {name: decay * mean + (1 - decay) * weights[name] for name, mean in expected.items()}
-    torch.testing.assert_close(trainer.moving_average.weights, expected)
-    assert not any(torch.equal(mean, seen[-1][name]) for name, mean in expected.items())
-
-
-def test_a_second_training_has_a_new_moving_average(make_trainer):
-    trainer = make_trainer(ema_decay=0.9, max_steps=1, save_strategy="no", learning_rate=0.0)
-    trainer.train()
-    for weight in trainer.model.parameters():
-        torch.nn.init.constant_(weight, 3.0)
-    trainer.train()
-    assert all((mean == 3.0).all() for mean in trainer.moving_average.weights.values())
 
 
 def test_an_average_is_loaded_into_a_model_sharded_by_fsdp2(one_process_group, tmp_path):
@@ -457,11 +414,9 @@ class Waits(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize(
-    "option", ["plain", "label_smoothing_factor", "r_drop_alpha", "teacher_models", "ema_decay", "budget"]
-)
+@pytest.mark.parametrize("option", ["plain", "label_smoothing_factor", "r_drop_alpha", "teacher_models", "budget"])
 def test_an_update_does_not_wait_for_the_device(make_trainer, joint_tokenizer, option):
-    values = {"label_smoothing_factor": 0.1, "r_drop_alpha": 1.0, "ema_decay": 0.9, "budget": 24}
+    values = {"label_smoothing_factor": 0.1, "r_drop_alpha": 1.0, "budget": 24}
     values |= {"teacher_models": [make_transformer(vocab_size=len(joint_tokenizer))]}
     options = {option: values[option]} if option != "plain" else {}
     trainer = make_trainer(

@@ -3,7 +3,7 @@
 
 from .embedded import EMBEDDED, EmbeddedSet, make_multiplication, make_numbers, make_stories
 from .masking import MaskingCollator, split_texts
-from .pairs import PairsWithBPEDropout, take_pairs, tokenize_pairs
+from .pairs import take_pairs, tokenize_pairs
 from .sampling import RowBatchSampler, TokenBudgetBatchSampler
 from .splits import load_splits
 from .texts import PackedTextsCollator, pack_texts, take_texts
@@ -13,7 +13,6 @@ __all__ = [
     "EmbeddedSet",
     "MaskingCollator",
     "PackedTextsCollator",
-    "PairsWithBPEDropout",
     "RowBatchSampler",
     "TokenBudgetBatchSampler",
     "load_splits",

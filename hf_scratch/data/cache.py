@@ -143,14 +143,14 @@ def save_prepared(
     """Fill an empty folder with prepared data.
 
     `encode` makes the rows of a split, from its texts, its name, and the name of a file to write them to. The texts of
-    "train" are kept only with the option "train_texts"; all other texts are.
+    "train" are not kept.
     """
     work = folder / "work"
     work.mkdir()
     for name, split in texts.items():
         if name != "test":  # it is scored uncut
             encode(split, str(name), str(work / f"{name}.arrow")).save_to_disk(folder / "rows" / str(name))
-        if name != "train" or options.get("train_texts"):
+        if name != "train":
             split.save_to_disk(folder / "texts" / str(name))
     shutil.rmtree(work)
     tokenizer.save_pretrained(folder / "tokenizer")
@@ -161,8 +161,7 @@ def load_prepared(folder: str | Path) -> tuple[DatasetDict, DatasetDict, dict[st
     """Load a folder of prepared data.
 
     Returns:
-        The tokenised rows of "train" and "validation"; the texts of "validation" and "test", and of "train" if they
-        were kept; and the facts.
+        The tokenised rows of "train" and "validation"; the texts of "validation" and "test"; and the facts.
 
     Raises:
         UserError: a file is missing or damaged.

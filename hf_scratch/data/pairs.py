@@ -1,14 +1,12 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 """Sentence pairs for translation: take their columns, tokenise them, and count what was cut."""
 
-import copy
 import logging
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import torch
 from datasets import Dataset, Features, List, Translation, Value
 
 from .columns import Encoder, check_columns, check_texts, encode_rows, id_type, read_numbers
@@ -140,53 +138,3 @@ def check_lengths(lengths: Sequence[int] | np.ndarray, longest: int | None, what
 def count_tokens(texts: Sequence[str], tokenizer) -> list[int]:
     """The number of tokens of each text, uncut."""
     return [len(ids) for ids in tokenizer(list(texts), verbose=False)["input_ids"]]
-
-
-class PairsWithBPEDropout(torch.utils.data.Dataset):
-    """Pairs that are tokenised again each time, with merges left out at random (BPE-dropout, Provilkov et al. 2020).
-
-    The tokenizers library draws the merges and takes no seed, so that a run cannot be repeated bit for bit.
-
-    Args:
-        pairs: rows with the columns "source" and "target".
-        encoded: what `tokenize_pairs` made of them. Batches are filled by its "length", which is without dropout.
-        tokenizer: a BPE tokenizer; it is copied, not changed.
-        dropout: the share of merges left out, above 0 and below 1.
-        max_source_length: tokens of a source at most.
-        max_target_length: tokens of a target at most.
-
-    Raises:
-        ValueError: the tokenizer is not BPE.
-    """
-
-    def __init__(
-        self,
-        pairs: Dataset,
-        encoded: Dataset,
-        tokenizer,
-        dropout: float,
-        max_source_length: int,
-        max_target_length: int,
-    ):
-        self.pairs, self.encoded, self.tokenizer = pairs, encoded, copy.deepcopy(tokenizer)
-        self.limits = max_source_length, max_target_length
-        for backend in (self.tokenizer.backend_tokenizer, getattr(self.tokenizer, "target_tokenizer", None)):
-            if backend is None:
-                continue
-            if not hasattr(backend.model, "dropout"):
-                raise ValueError(f"`bpe_dropout` needs a BPE tokenizer, not one of {type(backend.model).__name__}.")
-            backend.model.dropout = dropout
-
-    def __len__(self) -> int:
-        return len(self.pairs)
-
-    def __getitem__(self, index: int | str):
-        """A row by its index, or by its name a column, which is without dropout."""
-        return self.encoded[index] if isinstance(index, str) else self.__getitems__([index])[0]
-
-    def __getitems__(self, indices: list[int]) -> list[dict]:
-        """Several rows at once: torch's loader asks for a batch."""
-        pairs, (source_limit, target_limit) = self.pairs[indices], self.limits
-        sources = _encode(pairs["source"], self.tokenizer, "source", source_limit)
-        targets = _encode(pairs["target"], self.tokenizer, "target", target_limit)
-        return [{"input_ids": ids, "labels": labels} for ids, labels in zip(sources, targets, strict=True)]

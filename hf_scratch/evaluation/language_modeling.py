@@ -154,29 +154,6 @@ def evaluate_masked_language_model(
     return figures | {"seconds": time.perf_counter() - start}
 
 
-def take_questions(rows: Dataset, separator: str | None, name: str = "the texts") -> Sequence[str] | None:
-    """Return the questions of rows that are questions with answers, or None of other texts.
-
-    Args:
-        rows: as `take_texts` returns them: with the column "prompt", if prompts were taken.
-        separator: ends the question in rows without prompts; the first one in a text counts. None: such rows have no
-            questions.
-        name: what the error calls the texts.
-
-    Raises:
-        ValueError: naming the first text without the separator.
-    """
-    if "prompt" in rows.column_names:
-        return rows["prompt"]
-    if separator is None:
-        return None
-    parts = [text.partition(separator) for text in rows["text"]]
-    if without := [i for i, (_, found, _) in enumerate(parts) if not found]:
-        row = f"row {without[0]}, counted from 0, of {name}: {parts[without[0]][0][:80]!r}"
-        raise ValueError(f"`answer_after` is {separator!r}, which is not in {row}.")
-    return [question + separator for question, _, _ in parts]
-
-
 def count_answer_tokens(
     config, tokenizer, questions: Sequence[str], texts: Sequence[str], name: str = "the texts"
 ) -> int:

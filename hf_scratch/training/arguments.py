@@ -34,12 +34,6 @@ def check_not_both(arguments: Any, name: str, *others: str) -> None:
             raise ValueError(f"`{name}` and `{other}` do not go together. Leave one of them out.")
 
 
-def check_masking_and_answers(arguments: Any, *not_of_encoders: str) -> None:
-    """Check the options of masked language modelling and of questions with answers, as `check_not_both`."""
-    check_not_both(arguments, "mlm_probability", "prompt_column", "answer_after", *not_of_encoders)
-    check_not_both(arguments, "answer_after", "prompt_column")
-
-
 @dataclass
 class ModelArguments:
     """The model and the tokenizer to train with, new or loaded."""
@@ -104,11 +98,6 @@ class DataArguments:
     average_checkpoints: int = option(
         0, "Average this many last checkpoints at the end; keep the average if its loss is lower."
     )
-    ema_decay: float | None = option(
-        None,
-        "Keep an exponential moving average of the weights with this decay, e.g. 0.999; take it at the end if its "
-        "loss is lower.",
-    )
     early_stopping_patience: int | None = option(
         None, "Stop after this many evaluations without improvement. Needs load_best_model_at_end."
     )
@@ -156,7 +145,6 @@ class TranslationArguments(DataArguments):
     pad_to_multiple_of: int | None = option(
         None, "Pad both sides of a batch to a multiple of this, e.g. 8 on a GPU: batches then have few shapes."
     )
-    bpe_dropout: float = option(0.0, "BPE-dropout: share of merges left out of the training text at random.")
     num_beams: int = option(5, "Beams for the final test; saved in the generation config.")
     length_penalty: float = option(1.0, "Length penalty for beam search; saved in the generation config.")
 
@@ -190,11 +178,10 @@ class LanguageModelArguments(DataArguments):
     mlm_probability: float | None = option(
         None, "Mask this share of tokens and predict them; needs is_causal=false. BERT masks 0.15."
     )
-    answer_after: str | None = option(None, "What separates question and answer: report the share of right answers.")
     sample_prompt: str | None = option(None, "Print a continuation of this text before and after training.")
 
     def __post_init__(self):
-        check_masking_and_answers(self, "sample_prompt", "attend_across_texts")
+        check_not_both(self, "mlm_probability", "prompt_column", "sample_prompt", "attend_across_texts")
 
 
 def check_validation_data(args: TrainingArguments, splits: Collection[str], metrics: Sequence[str] = ()) -> None:

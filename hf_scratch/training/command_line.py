@@ -317,7 +317,6 @@ def check_options(data_args: Any, args: TrainingArguments) -> None:
         "eval_strategy epoch": args.eval_strategy == "epoch",
         "save_strategy epoch": args.save_strategy == "epoch",
         "max_train_samples": data_args.max_train_samples is not None,
-        "bpe_dropout": getattr(data_args, "bpe_dropout", 0) > 0,
     }
     given = [option for option, is_given in refused.items() if is_given]
     if data_args.streaming and given:

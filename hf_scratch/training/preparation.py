@@ -54,7 +54,7 @@ class Preparation(ABC):
         tokenizer: the training's tokenizer.
         rows: the tokenised rows of "train", unless it is streamed, and of "validation", if there is one.
         stream: the training rows of a stream, or None.
-        texts: the texts of "validation" and "test"; of "train" too if the options need them.
+        texts: the texts of "validation" and "test".
     """
 
     tokenizer: PreTrainedTokenizerBase
@@ -259,10 +259,6 @@ class PairPreparation(Preparation):
     data_args: TranslationArguments
     columns, default_kind = ("source", "target"), "joint"
     lengths, other_options = ("max_source_length", "max_target_length"), ("source_lang", "target_lang")
-
-    def options(self) -> dict[str, Any]:
-        """As every preparation's; BPE-dropout needs the training texts too, which it tokenises again."""
-        return super().options() | {"train_texts": self.data_args.bpe_dropout > 0}
 
     def take(self, rows: Dataset, name: str) -> Dataset:
         args: Any = self.data_args  # the script has checked that both languages are given

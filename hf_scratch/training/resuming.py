@@ -5,7 +5,7 @@ import hashlib
 import json
 import logging
 import uuid
-from collections.abc import Generator, Sequence, Sized
+from collections.abc import Generator, Sized
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,6 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, IntervalStrategy
 from transformers.utils.logging import tqdm
 
 from ..data.columns import ROWS_AT_ONCE
-from ..data.pairs import PairsWithBPEDropout
 from ..data.streaming import RowStream
 from ..errors import UserError
 from ..loading import require_output_dir
@@ -64,12 +63,11 @@ class CheckpointKeeper(TrainerCallback):
 
     Args:
         trainer: the keeper becomes one of its callbacks. Its `train` must be called inside `begin`.
-        parts: objects that keep something in each checkpoint: `save(folder)` writes it, and `load(folder)` reads it,
-            or starts fresh if the folder is None. All processes call them.
+        stream: the training rows, whose position is kept in each checkpoint. Default: they are no stream.
     """
 
-    def __init__(self, trainer: Trainer, parts: Sequence[Any] = ()):
-        self.trainer, self.parts = trainer, parts
+    def __init__(self, trainer: Trainer, stream: RowStream | None = None):
+        self.trainer, self.stream = trainer, stream
         self.checkpoint: str | None = None  # that the run is resumed from
         self.facts: dict[str, Any] = {}  # what must not change in a run; manifests keep it
         self.commands: list[str] = []  # of the run and, where they differ, of those that resumed it
@@ -116,8 +114,8 @@ class CheckpointKeeper(TrainerCallback):
             saved = read_facts(self.checkpoint)
             self.run_id = saved.get("run_id")
             self.commands = list(dict.fromkeys([*saved.get("commands", []), *self.commands]))
-        for part in self.parts:
-            part.load(None if self.checkpoint is None else Path(self.checkpoint))
+        if self.stream is not None:
+            self.stream.load(None if self.checkpoint is None else Path(self.checkpoint))
         self.limit, args.save_total_limit = args.save_total_limit, None
         with ExitStack() as stack:
             stack.callback(setattr, args, "save_total_limit", self.limit)
@@ -167,8 +165,8 @@ class CheckpointKeeper(TrainerCallback):
     def on_save(self, args, state, control, **kwargs):
         """Complete the checkpoint, and delete old ones."""
         folder = self._folder(state.global_step)
-        for part in self.parts:
-            part.save(folder)
+        if self.stream is not None:
+            self.stream.save(folder)
         self.trainer.accelerator.wait_for_everyone()  # each process has written its part
         self.commands = list(dict.fromkeys([*self.commands, describe_command(args)]))  # a `Replanner` changes it
         if args.should_save:
@@ -233,12 +231,11 @@ def hash_rows(dataset) -> str | None:
     """Hash all rows of a dataset: other data or another preparation gives another hash.
 
     Returns:
-        A SHA-256 in hex, of a stream that of the first rows, or None for anything but a `datasets.Dataset`, maybe
-        with BPE-dropout, or a stream.
+        A SHA-256 in hex, of a stream that of the first rows, or None for anything but a `datasets.Dataset` or a
+        stream.
     """
     if isinstance(dataset, RowStream):
         dataset = dataset.first_rows()
-    dataset = dataset.encoded if isinstance(dataset, PairsWithBPEDropout) else dataset
     if not isinstance(dataset, datasets.Dataset):
         return None
     digest = hashlib.sha256()

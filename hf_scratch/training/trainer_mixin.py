@@ -19,7 +19,6 @@ from transformers.trainer_pt_utils import LengthGroupedSampler
 from transformers.trainer_utils import seed_worker
 
 from ..data.columns import read_numbers
-from ..data.pairs import PairsWithBPEDropout
 from ..data.sampling import EmptyPartCollator, RowBatchSampler, UpdateBatchSampler
 from ..data.streaming import RowStream, StreamCollator
 from ..errors import USERS_ERRORS, UserError, describe
@@ -29,7 +28,6 @@ from ..models.modeling_scratch_gpt import ScratchGPTForCausalLM
 from ..models.modeling_scratch_transformer import ScratchTransformerForConditionalGeneration
 from ..models.scratch_base import ScratchPreTrainedModel
 from ..models.scratch_loss import Teacher
-from .averaging import MovingAverage
 from .callbacks import TokenCount, TrainingTime
 from .fsdp import fsdp_plugin, prepare_fsdp, shard_shared_weights
 from .resuming import CheckpointKeeper
@@ -67,8 +65,7 @@ class ScratchTrainerMixin(Trainer):
     - `create_optimizer`, `save_model`: under FSDP2, weights that several modules share are sharded together, and
       `save_model` writes a whole model. A checkpoint of shards has the config and the tokenizer too.
 
-    With `ema_decay`, `moving_average` follows the weights, and `evaluate_and_select_weights` may choose it. The saved
-    config keeps the model's `use_cache`, which stock trainers set to false.
+    The saved config keeps the model's `use_cache`, which stock trainers set to false.
     """
 
     model: Any
@@ -79,7 +76,6 @@ class ScratchTrainerMixin(Trainer):
         r_drop_alpha: float = 0.0,
         teacher_models: Sequence[PreTrainedModel] = (),
         distillation_alpha: float = 0.5,
-        ema_decay: float | None = None,
         **kwargs,
     ):
         if getattr(kwargs.get("args", args[1] if len(args) > 1 else None), "enable_jit_checkpoint", False):
@@ -110,17 +106,16 @@ class ScratchTrainerMixin(Trainer):
             name = type(self.model).__name__
             why = "`compute_loss_func` ignores it" if own else f"{name} is no language model of hf_scratch"
             raise ValueError(f"`{given[0]}` is set, but {why}: leave it out.")
-        self.moving_average = None if ema_decay is None else MovingAverage(ema_decay)
         self.stream = self.train_dataset if isinstance(self.train_dataset, RowStream) else None
         if self.stream is not None:
             place = self.args.process_index, self.args.world_size
             self.stream.assign_shard(*place, data_seed(self.args), self.args.dataloader_num_workers)
-        parts = [part for part in (self.moving_average, self.stream) if part is not None]
-        self.checkpoints = CheckpointKeeper(self, parts)
+        self.checkpoints = CheckpointKeeper(self, self.stream)
         self.token_count = TokenCount()
         self.callback_handler.callbacks.insert(2, self.token_count)  # before those that print or send an entry
-        for callback in (TrainingTime(), *parts):
-            self.add_callback(callback)
+        for callback in (TrainingTime(), self.stream):
+            if callback is not None:
+                self.add_callback(callback)
 
     def train(self, resume_from_checkpoint=None, *args, **kwargs):
         """As stock, with the checks of `CheckpointKeeper.begin`.
@@ -153,7 +148,6 @@ class ScratchTrainerMixin(Trainer):
             "r_drop_alpha": self.r_drop_alpha,
             "distillation_alpha": self.distillation_alpha,
             "teacher_models": " ".join(teachers) or None,
-            "ema_decay": None if self.moving_average is None else self.moving_average.decay,
             "attn_implementation": getattr(self.model.config, "_attn_implementation", None),
             # transformers' collators have a `seed` too
             **{f"collator.{k}": v for k, v in collator if isinstance(v, bool | int | float | str | None)},
@@ -233,8 +227,6 @@ class ScratchTrainerMixin(Trainer):
         """Return the training rows' lengths: their column "length", or else the tokens of `input_ids`."""
         rows: Any = self.train_dataset
         column = self.args.length_column_name
-        if isinstance(rows, PairsWithBPEDropout):
-            rows = rows.encoded
         if not isinstance(rows, datasets.Dataset):
             return np.array([len(row["input_ids"]) for row in rows])
         if column in rows.column_names:
