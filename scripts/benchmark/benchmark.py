@@ -36,7 +36,7 @@ from cases import (
 from datasets import disable_progress_bars
 from measuring import Figures, describe_conditions, keep_rows, save_rows, take_turns, write_tables
 from peers import OURS, PEGASUS
-from processes import beside_busy_processes, import_time, measure_scoring
+from processes import beside_busy_processes
 from tables import format_benchmark
 from transformers import HfArgumentParser
 
@@ -92,13 +92,6 @@ TOPICS: dict[str, dict[str, tuple[str, Callable[[BenchmarkArguments], Case]]]] =
             partial(beside_busy_processes, "transformer"),
         ),
         "busy_generate": ("200 tokens, greedy, beside two busy processes", partial(beside_busy_processes, "gpt")),
-    },
-    "Start and memory": {
-        "import_time": ("`import hf_scratch` itself", import_time),
-        "evaluation_memory": (
-            "memory of scoring 32 texts of 512 tokens, share of all logits",
-            measure_scoring,
-        ),
     },
 }
 NAMES = [name for rows in TOPICS.values() for name in rows]

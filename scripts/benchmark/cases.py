@@ -68,8 +68,7 @@ class Case:
     """Functions that are measured in turns.
 
     Args:
-        functions: ours and the peer's, by name, each of which is one measurement; or ours alone, if its measure is the
-            figure.
+        functions: ours and the peer's, by name, each of which is one measurement.
         warmups: calls of each function before the first measurement.
         rounds: at most this many measurements.
         timed: the measure is the seconds of a call; otherwise it is what the call returns.

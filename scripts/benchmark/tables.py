@@ -13,7 +13,6 @@ UNITS = {
     "s": "{:.3f} s".format,
     "MiB": "{:,.0f} MiB".format,
     "s per token": lambda seconds: f"{1 / seconds:,.0f} tokens/s",
-    "times": "{:.2f}".format,
 }
 ENGINES = {"ctranslate2": "CTranslate2", "gguf": "llama.cpp", "onnx": "onnxruntime"}
 TRAINING = (  # the rows of /README.md
@@ -52,16 +51,10 @@ def format_benchmark(rows: list[Figures]) -> str:
     for topic in dict.fromkeys(row["topic"] for row in rows):
         lines, chosen = [], [row for row in rows if row["topic"] == topic]
         for row in chosen:
-            format_measure, ours, *peers = UNITS[row["unit"]], *row["measures"]
-            values = row["measures"][ours]
-            figures = [f"{who} {format_measure(median(each))}" for who, each in row["measures"].items()]
-            ratio, spread = (
-                f"**{format_measure(median(values))}**",
-                [format_measure(each) for each in (min(values), max(values))],
-            )
-            if peers:
-                ratio, *spread = format_ratio(row["measures"][peers[0]], values)
-            cells = [ratio, " to ".join(spread), len(values), figures[0], *(figures[1:] or [""]), row["note"]]
+            ours, peer = row["measures"].values()
+            figures = [f"{who} {UNITS[row['unit']](median(values))}" for who, values in row["measures"].items()]
+            ratio, *spread = format_ratio(peer, ours)
+            cells = [ratio, " to ".join(spread), len(ours), *figures, row["note"]]
             lines.append([f"`{row['name']}`: {row['what']}", *cells])
         header = ["work", "ratio", "range over rounds", "rounds", "ours", "peer", ""]
         parts.append(f"**{topic}**\n\n{format_table(header, lines)}\n\n{describe_conditions(chosen)}")
