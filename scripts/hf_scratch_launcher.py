@@ -14,6 +14,7 @@ import os
 import sys
 from importlib.metadata import version
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 
 PROGRAM = "hf-scratch"
@@ -50,7 +51,7 @@ def find_mistake(words: list[str], recipes: list[str] | None) -> str | None:
         if Path(path).name != path or name not in recipes:
             close = difflib.get_close_matches(name, recipes, n=1)
             return f"There is no recipe {path!r}" + "".join(f". Did you mean `{each}`?" for each in close)
-    for word, following in zip(words, [*words[1:], "."], strict=True):
+    for word, following in pairwise([*words, "."]):
         flag, sign, value = word.partition("=")
         option, file = flag.removeprefix("--").replace("-", "_"), value if sign else following
         if flag.startswith("--") and option in FILES and not exists(file):

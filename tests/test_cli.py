@@ -92,7 +92,7 @@ def test_it_answers_without_torch(words, code, message):
     assert message in done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("words", ["own_pairs", "own_pairs.yaml", "README.md", "--train_file README.md", "--seed"])
+@pytest.mark.parametrize("words", ["", "own_pairs", "own_pairs.yaml", "README.md", "--train_file README.md", "--seed"])
 def test_it_leaves_all_else_to_the_command(words, monkeypatch):
     monkeypatch.chdir(ROOT)
     assert hf_scratch_launcher.find_mistake(words.split(), ["own_pairs"]) is None
