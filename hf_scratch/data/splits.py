@@ -32,6 +32,7 @@ ADVICE = {  # a part of what libraries say, and what to do
     "corresponds to no data": EMPTY,
     "JSON parse error": "write one JSON object on each line, or name the file .csv, .tsv or .txt if it is one",
     "does not match length of data": "put cells that hold a comma into double quotes",
+    "Error tokenizing data": "put cells that hold a comma into double quotes",
 }
 
 

@@ -13,6 +13,13 @@ with extra("train"):
 FEW_POINTS = 30  # up to this many, each point has a marker
 
 
+class _PlainLogFormatter(LogFormatter):
+    """Writes 0.6 where matplotlib writes 6e-1."""
+
+    def __call__(self, x: float, pos: int | None = None) -> str:
+        return f"{x:g}" if super().__call__(x, pos) else ""
+
+
 def plot_learning_curve(log_history: list[dict], output_dir: str, objective: str = "training objective") -> str:
     """Draw losses over steps. Below them: BLEU and exact matches if the run has them, else the learning rate.
 
@@ -43,8 +50,8 @@ def plot_learning_curve(log_history: list[dict], output_dir: str, objective: str
     if losses.lines:
         losses.legend()
     losses.set_yscale("log")  # the high losses at the start, or of a run that diverges, do not flatten the rest
-    losses.yaxis.set_major_formatter(LogFormatter())
-    losses.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.5)))
+    losses.yaxis.set_major_formatter(_PlainLogFormatter())
+    losses.yaxis.set_minor_formatter(_PlainLogFormatter(minor_thresholds=(2, 0.5)))
     if series["eval_bleu"] or series["eval_exact_match"]:
         _plot_points(below, series["eval_bleu"], color="tab:green", marker="o", label="BLEU")
         percent = [(step, 100 * share) for step, share in series["eval_exact_match"]]
