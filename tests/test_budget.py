@@ -87,7 +87,7 @@ def test_a_run_that_was_begun_without_a_budget_is_not_resumed_with_one(tmp_path)
 
 
 RECIPE = """
-budget_minutes: 0.1
+budget_minutes: 1
 lr_scheduler_type: reduce_lr_on_plateau
 lr_scheduler_kwargs: {factor: 0.5}
 eval_strategy: steps
@@ -105,10 +105,10 @@ bf16: false
 )
 def test_the_flags_in_the_record_repeat_the_training(script, rows, batch, run_here, monkeypatch, tmp_path):
     time_steps = budget.time_steps
-    monkeypatch.setattr(budget, "time_steps", lambda *args: max(0.15, time_steps(*args)))  # fewer are planned
+    monkeypatch.setattr(budget, "time_steps", lambda *args: max(2.0, time_steps(*args)))  # few are planned
     monkeypatch.setattr(budget, "LATE_FRACTION", math.inf)  # slower steps would change the plan
     out, again = tmp_path / "out", tmp_path / "again"
-    recipe, minutes = "own_pairs", 0.1
+    recipe, minutes = "own_pairs", 1
     if rows is STORIES:
         recipe, minutes = tmp_path / "recipe.yaml", None
         recipe.write_text(RECIPE, encoding="utf-8")
@@ -178,7 +178,7 @@ def test_slower_steps_shorten_the_rest_of_a_run_which_resumes_to_the_same_weight
     time_steps = budget.time_steps
     monkeypatch.setattr(budget, "time_steps", lambda *args: time_steps(*args) / 10)
     out, before = tmp_path / "out", tmp_path / "before"
-    command = ["own_texts", *words(tmp_path, STORIES, 0.06, global_batch_size=64)]
+    command = ["own_texts", *words(tmp_path, STORIES, 0.1, global_batch_size=64)]
     done = run_here("train_language_model", *command)
     assert "It would end late" in done.stdout
     record, plan = read_json(out / "run.json"), read_json(out / PLAN)
