@@ -64,20 +64,12 @@ class Trap:
         return os.mkdir, (self.folder,)
 
 
-def cut(path):
-    path.write_bytes(path.read_bytes()[:999])
-
-
-STATE = {"weight": torch.ones(30, 30)}
 GARBAGE = {
-    "empty.pt": lambda path: path.touch(),
     "text.pt": lambda path: path.write_text("hello\n" * 30),
     "text.safetensors": lambda path: path.write_text("hello\n" * 30),
-    "cut.pt": lambda path: (torch.save(STATE, path), cut(path)),
-    "cut_old.pt": lambda path: (torch.save(STATE, path, _use_new_zipfile_serialization=False), cut(path)),
+    "cut.pt": lambda path: (torch.save({"w": torch.ones(30, 30)}, path), path.write_bytes(path.read_bytes()[:999])),
     "trap.pt": lambda path: torch.save({"w": Trap(path)}, path),
     "trap.pkl": lambda path: path.write_bytes(pickle.dumps({"w": Trap(path)})),
-    "module.pt": lambda path: torch.save(torch.nn.Linear(2, 2), path),
     "list.pt": lambda path: torch.save([1, 2], path),
 }
 

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.skipif(NODE is None, reason="the explorer's model is Ja
 
 CARDS = ROOT / "model_cards"
 TRANSLATOR, GPT = CARDS / "scratch-transformer-multi30k-en-de", CARDS / "scratch-gpt-tinystories"
-PUBLISHED = [TRANSLATOR, CARDS / "scratch-transformer-multi30k-de-en", GPT, CARDS / f"{TRANSLATOR.name}-7m"]
+WAY_BACK = CARDS / "scratch-transformer-multi30k-de-en"
 SENTENCES = [
     "A man in a blue shirt is standing on a ladder cleaning a window.",
     "Two dogs run through the snow.",
@@ -78,47 +78,27 @@ def read_rows(rows: list[str]) -> np.ndarray:
 
 
 @torch.no_grad()
-def compare_logits(run_node, models: dict, inputs: dict[str, dict[str, torch.Tensor]]) -> None:
-    """Assert that Node computes, from each model's folder, its logits: of whole rows, and token by token."""
-    cases = []
-    for folder, model in models.items():
-        given = inputs[folder]
-        rows = given.get("decoder_input_ids", given["input_ids"]).tolist()
-        source = given["input_ids"][0].tolist() if model.config.is_encoder_decoder else None
-        cases.append({"kind": "logits", "folder": folder, "rows": rows, "source": source, "steps": True})
-    for (folder, model), result in zip(models.items(), run_node(*cases), strict=True):
-        expected = model(**inputs[folder]).logits
-        rows, steps, _ = expected.shape
-        whole = read_rows(result["whole"]).reshape(expected.shape)
-        stepwise = read_rows(result["stepwise"]).reshape(steps, rows, -1).transpose(1, 0, 2)
-        for found in (whole, stepwise):
-            np.testing.assert_allclose(found, expected, rtol=0, atol=1e-4, err_msg=folder)
-
-
 def test_logits_of_every_variant_are_pythons_with_and_without_a_cache(run_node, tmp_path):
-    models, inputs = {}, {}
+    cases, expected = [], []
     for family in FAMILIES:
         for variant in VARIANTS[family].keys() - {"bidirectional"}:  # an encoder does not open
             dtype = torch.float16 if (family, variant) == ("gpt", "defaults") else torch.float32
             model = shake(make_variant(family, variant)).to(dtype)
             folder = str(tmp_path / family / variant)
             model.save_pretrained(folder)
-            models[folder], inputs[folder] = model.float(), make_inputs_for(model)
+            inputs, source = make_inputs_for(model), None
             if family == "transformer":  # Node reads one source
-                inputs[folder]["input_ids"] = inputs[folder]["input_ids"][:1].expand(3, -1)
-    compare_logits(run_node, models, inputs)
-
-
-def test_published_models_logits_are_pythons(run_node):
-    models, inputs = {}, {}
-    for folder in map(str, PUBLISHED):
-        loaded = load_model(folder)
-        models[folder] = loaded.model
-        ids = loaded.encode("Ein Mann steht auf einer Leiter." if folder.endswith("de-en") else SENTENCES[0])
-        inputs[folder] = {"input_ids": ids}
-        if loaded.is_translator:
-            inputs[folder]["decoder_input_ids"] = torch.tensor([[1, *ids[0, 1:].tolist()]])
-    compare_logits(run_node, models, inputs)
+                source = inputs["input_ids"][0].tolist()
+                inputs["input_ids"] = inputs["input_ids"][:1].expand(3, -1)
+            expected.append(model.float()(**inputs).logits)
+            rows = inputs.get("decoder_input_ids", inputs["input_ids"]).tolist()
+            cases.append({"kind": "logits", "folder": folder, "rows": rows, "source": source, "steps": True})
+    for case, logits, result in zip(cases, expected, run_node(*cases), strict=True):
+        rows, steps, _ = logits.shape
+        whole = read_rows(result["whole"]).reshape(logits.shape)
+        stepwise = read_rows(result["stepwise"]).reshape(steps, rows, -1).transpose(1, 0, 2)
+        for found in (whole, stepwise):
+            np.testing.assert_allclose(found, logits, rtol=0, atol=1e-4, err_msg=case["folder"])
 
 
 def test_activations_are_transformers(run_node):
@@ -192,7 +172,7 @@ def load_backend(folder):
 def test_published_tokenizers_agree_on_real_texts(compare_tokens, multi30k, tinystories):
     pairs = [
         (TRANSLATOR, f"{multi30k}/test.jsonl", "en", 1000),
-        (PUBLISHED[1], f"{multi30k}/test.jsonl", "de", 1000),
+        (WAY_BACK, f"{multi30k}/test.jsonl", "de", 1000),
         (GPT, f"{tinystories}/validation.jsonl", "text", 300),
     ]
     compare_tokens([(load_backend(folder), read_texts(*texts)) for folder, *texts in pairs])
