@@ -38,7 +38,7 @@ space:  ## gather the explorer and the published models in a folder for any stat
 		cp -L $$model/*config.json $$model/*tokenizer.json $$model/*.safetensors $(SPACE)/models/$${model##*/} || exit 1; \
 	done
 
-test: lint  ## lint, then the test suite: 13 minutes on 2 cores
+test: lint  ## lint, then the test suite: 6 minutes on 2 cores
 	$(BIN)/python -m pytest -m 'not slow' --numprocesses auto
 
 test-slow: setup  ## the demo, the READMEs' code, the figures of the cards, the GPU tests on the CPU: 12 minutes
