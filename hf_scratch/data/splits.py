@@ -23,6 +23,7 @@ from .embedded import make_embedded
 logger = logging.getLogger(__name__)
 READERS = {".csv": "csv", ".tsv": "csv", ".txt": "text", ".parquet": "parquet"}  # all other files are read as JSON
 EMPTY = "it has no rows: add some after the line of column names, if it has one"
+UNQUOTED = "put cells that hold a comma into double quotes"
 ADVICE = {  # a part of what libraries say, and what to do
     "codec can't decode": "save it as UTF-8",
     "Invalid UTF-8": "save it as UTF-8",
@@ -31,8 +32,8 @@ ADVICE = {  # a part of what libraries say, and what to do
     "at least one example": EMPTY,
     "corresponds to no data": EMPTY,
     "JSON parse error": "write one JSON object on each line, or name the file .csv, .tsv or .txt if it is one",
-    "does not match length of data": "put cells that hold a comma into double quotes",
-    "Error tokenizing data": "put cells that hold a comma into double quotes",
+    "does not match length of data": UNQUOTED,
+    "Error tokenizing data": UNQUOTED,
 }
 
 

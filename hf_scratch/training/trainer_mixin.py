@@ -110,12 +110,11 @@ class ScratchTrainerMixin(Trainer):
         if self.stream is not None:
             place = self.args.process_index, self.args.world_size
             self.stream.assign_shard(*place, data_seed(self.args), self.args.dataloader_num_workers)
+            self.add_callback(self.stream)
         self.checkpoints = CheckpointKeeper(self, self.stream)
         self.token_count = TokenCount()
         self.callback_handler.callbacks.insert(2, self.token_count)  # before those that print or send an entry
-        for callback in (TrainingTime(), self.stream):
-            if callback is not None:
-                self.add_callback(callback)
+        self.add_callback(TrainingTime())
 
     def train(self, resume_from_checkpoint=None, *args, **kwargs):
         """As stock, with the checks of `CheckpointKeeper.begin`.
