@@ -201,4 +201,6 @@ def test_every_figure_is_computed_again(multi30k, tinystories):
     command = [sys.executable, str(ROOT / "scripts" / "publish" / "results.py"), *data]
     run = subprocess.run(command, capture_output=True, text=True, timeout=900)
     assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-3000:]
-    assert run.stdout.count("is what its figures say") == 3 * 4 + 4  # of each folder, and READMEs with tables
+    code = sorted((ROOT / "model_cards").glob("*/*.py"))
+    # three files of each folder and its code, and READMEs with tables
+    assert run.stdout.count("is what its figures say") == 3 * 4 + len(code) + 4
