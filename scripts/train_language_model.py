@@ -12,6 +12,7 @@ from contextlib import suppress
 from functools import partial
 
 import hf_scratch_launcher  # noqa: F401  before torch, whose OpenMP it sets
+from datasets import Dataset
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, GenerationConfig, TrainingArguments
 
 from hf_scratch import ScratchGPTConfig, ScratchGPTForCausalLM, ScratchGPTForMaskedLM
@@ -47,7 +48,7 @@ def prepare(arguments: TrainingCommand, checkpoint: str | None):
     """Make the trainer.
 
     Returns:
-        The trainer, the texts of each split, and the questions of the splits whose answers are counted.
+        The trainer, and the texts of each split.
     """
     model_args, data_args, args = arguments.model_args, arguments.data_args, arguments.args
     callbacks = [*arguments.callbacks, *stopping_callbacks(data_args, args)]
@@ -55,8 +56,6 @@ def prepare(arguments: TrainingCommand, checkpoint: str | None):
     data.run(partial(check_validation_data, args))
     tokenizer, texts, block_size = data.tokenizer, data.texts, data_args.block_size
     check_average(args, data_args.average_checkpoints, texts)
-    splits = [name for name in ("validation", "test") if name in texts]
-    questions = {name: texts[name]["prompt"] for name in splits if data_args.prompt_column is not None}
 
     is_masked = data_args.mlm_probability is not None
     auto_class = AutoModelForMaskedLM if is_masked else AutoModelForCausalLM
@@ -71,8 +70,9 @@ def prepare(arguments: TrainingCommand, checkpoint: str | None):
     longest = getattr(model.config, "max_position_embeddings", None)
     if longest is not None and block_size > longest:
         raise ValueError(f"`block_size` is {block_size}, but the model has {longest} positions.")
-    for name, prompts in questions.items():
-        count_answer_tokens(model.config, tokenizer, prompts, texts[name]["text"], describe_split(data_args, name))
+    for name in {"validation", "test"} & texts.keys() if data_args.prompt_column is not None else ():
+        rows = texts[name]
+        count_answer_tokens(model.config, tokenizer, rows["prompt"], rows["text"], describe_split(data_args, name))
     model.generation_config = GenerationConfig(
         pad_token_id=model.config.pad_token_id,
         bos_token_id=model.config.bos_token_id,
@@ -106,12 +106,10 @@ def prepare(arguments: TrainingCommand, checkpoint: str | None):
         callbacks=callbacks,
     )
     trainer.get_train_dataloader()  # now, for its errors
-    return trainer, texts, questions
+    return trainer, texts
 
 
-def train(
-    trainer: LanguageModelTrainer, texts: dict, questions: dict, arguments: TrainingCommand, checkpoint: str | None
-):
+def train(trainer: LanguageModelTrainer, texts: dict, arguments: TrainingCommand, checkpoint: str | None):
     """Train, choose the weights, save and score them, and write the card."""
     data_args, recipe = arguments.data_args, arguments.name
     args, tokenizer = trainer.args, trainer.processing_class
@@ -129,14 +127,7 @@ def train(
     saved = auto_class_of(trainer.model.config).from_pretrained(args.output_dir).to(args.device)  # without autocast
     for name in ("validation", "test"):
         if name in texts:
-            rows = texts[name]["text"]
-            if data_args.mlm_probability is not None:
-                share, length = data_args.mlm_probability, data_args.block_size
-                results[name] = evaluate_masked_language_model(saved, tokenizer, texts[name], share, block_size=length)
-            else:
-                results[name] = evaluate_language_model(saved, tokenizer, rows)
-            if name in questions:
-                results[name] |= evaluate_answers(saved, tokenizer, rows, prompts=questions[name])
+            results[name] = score(saved, tokenizer, texts[name], data_args)
             trainer.log_metrics(name, results[name])
             trainer.save_metrics(name, results[name])
     if args.should_save:
@@ -146,6 +137,17 @@ def train(
         if data_args.sample_prompt is not None:
             print(f"After training: {sample_text(saved, tokenizer, data_args.sample_prompt)}")
         print(f"The model, its curve and its card are in {args.output_dir}")
+
+
+def score(model, tokenizer, rows: Dataset, data_args: LanguageModelArguments) -> dict:
+    """Score a model on rows of texts: its loss, and the accuracy of masked tokens or of answers to prompts."""
+    if data_args.mlm_probability is not None:
+        share, length = data_args.mlm_probability, data_args.block_size
+        return evaluate_masked_language_model(model, tokenizer, rows, share, block_size=length)
+    scores = evaluate_language_model(model, tokenizer, rows["text"])
+    if data_args.prompt_column is not None:
+        scores |= evaluate_answers(model, tokenizer, rows["text"], rows["prompt"])
+    return scores
 
 
 def continue_texts(model, tokenizer, texts: dict) -> list[tuple[str, str]]:
@@ -161,18 +163,16 @@ def continue_texts(model, tokenizer, texts: dict) -> list[tuple[str, str]]:
     return examples
 
 
-def time_scoring(
-    arguments: TrainingCommand, trainer: LanguageModelTrainer, texts: dict, questions: dict
-) -> tuple[float, float]:
+def time_scoring(arguments: TrainingCommand, trainer: LanguageModelTrainer, texts: dict) -> tuple[float, float]:
     """Return 0.0, since an evaluation generates nothing, and the seconds of the scores at the end."""
     if trainer.model.config._attn_implementation == "flex_attention":  # chosen for packed rows
         trainer.model.set_attn_implementation("sdpa")
     seconds = 0.0
     for name in ("validation", "test"):
-        if name in texts and arguments.data_args.mlm_probability is None:
-            sample = every_nth(texts[name])
-            scores = evaluate_language_model(trainer.model, trainer.processing_class, sample["text"])
-            seconds += scores["seconds"] * len(texts[name]) / len(sample)
+        if name in texts:
+            sample, start = every_nth(texts[name]), time.monotonic()
+            score(trainer.model, trainer.processing_class, sample, arguments.data_args)
+            seconds += (time.monotonic() - start) * len(texts[name]) / len(sample)
     return 0.0, seconds
 
 
@@ -187,9 +187,9 @@ def set_packed_attention(trainer: LanguageModelTrainer, arguments: TrainingComma
 
 def prepare_to_train(arguments: TrainingCommand, checkpoint: str | None) -> tuple:
     """`prepare`, and set the attention function."""
-    trainer, *others = prepare(arguments, checkpoint)
+    trainer, texts = prepare(arguments, checkpoint)
     set_packed_attention(trainer, arguments)
-    return trainer, *others
+    return trainer, texts
 
 
 @command
@@ -202,14 +202,14 @@ def main():
     with open_run(arguments.args) as checkpoint:
         with preparation():
             arguments = fit_budget(arguments, checkpoint, begin, prepare_to_train, time_scoring)
-            trainer, texts, questions = prepare(arguments, checkpoint)
+            trainer, texts = prepare(arguments, checkpoint)
         prompt = arguments.data_args.sample_prompt
         if prompt is not None and checkpoint is None and arguments.args.should_save:
             with preparation():
                 sample = sample_text(trainer.model, trainer.processing_class, prompt)
             print(f"Before training: {sample}")
         set_packed_attention(trainer, arguments)  # after the sample, which has one text
-        train(trainer, texts, questions, arguments, checkpoint)
+        train(trainer, texts, arguments, checkpoint)
 
 
 if __name__ == "__main__":

@@ -4,12 +4,14 @@
 import math
 import time
 from collections.abc import Sequence
+from functools import partial
 from itertools import chain
 
 import torch
 from accelerate import PartialState
 from datasets import Dataset
 from torch.nn.functional import cross_entropy
+from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 
 from ..data.masking import MaskingCollator, split_texts
@@ -171,7 +173,7 @@ def count_answer_tokens(
             model's positions.
     """
     answers = [text[len(question) :] for question, text in zip(questions, texts, strict=True)]
-    longest_question = max(map(len, tokenizer(list(questions), verbose=False)["input_ids"]))
+    longest_question = max(map(len, encode_texts(tokenizer, questions)))
     encoded = tokenizer(answers, add_special_tokens=False, verbose=False)["input_ids"]
     longest_answer = max(map(len, encoded)) + 1
     positions = config.max_position_embeddings
@@ -212,9 +214,14 @@ def evaluate_answers(
 
     def compute(batch: Sequence[str]) -> list[str]:
         """The questions with the model's answers."""
-        inputs = tokenizer(batch, padding=True, padding_side="left", return_tensors="pt").to(model.device)
+        rows = [torch.tensor(ids) for ids in encode_texts(tokenizer, batch)]
+        pad = partial(pad_sequence, batch_first=True, padding_side="left")
+        input_ids = pad(rows, padding_value=padding_id(tokenizer)).to(model.device)
+        mask = pad([torch.ones_like(row) for row in rows]).to(model.device)
         # models with a head have `generate`, which PreTrainedModel does not annotate
-        output = model.generate(**inputs, do_sample=False, max_new_tokens=max_new_tokens)  # ty: ignore[not-callable]
+        output = model.generate(  # ty: ignore[not-callable]
+            input_ids, attention_mask=mask, do_sample=False, max_new_tokens=max_new_tokens
+        )
         return tokenizer.batch_decode(output, skip_special_tokens=True)
 
     answered = list(chain(*compute_batches(questions, batch_size, compute, "answering")))

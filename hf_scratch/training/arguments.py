@@ -160,7 +160,9 @@ class LanguageModelArguments(DataArguments):
 
     text_column: str = option("text", "The column with the text.")
     prompt_column: str | None = option(
-        None, "The column with prompts. The loss is that of the answers alone, and their accuracy is reported."
+        None,
+        "The column with prompts. The loss is that of the answers alone, but at the end that of the whole texts; the "
+        "accuracy is that of greedy answers.",
     )
     block_size: int = option(256, "Tokens per training row, and positions of a new model.")
     packing: bool = option(

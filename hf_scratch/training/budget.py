@@ -19,6 +19,7 @@ from torch.optim import SGD
 from transformers import PrinterCallback, TrainerCallback, TrainingArguments, get_cosine_schedule_with_warmup
 from transformers.utils import is_torch_bf16_gpu_available
 
+from ..data.cache import is_prepared
 from ..errors import UserError
 from ..recipes import SIZES, recipe_to_flags
 from .arguments import check_validation_data
@@ -35,7 +36,7 @@ MAX_EVALUATIONS, MIN_EVALUATIONS, EVALUATION_FRACTION = 10, 4, 0.1  # the last: 
 WARMUP_FRACTION = 1 / 8  # of the steps
 RESERVED_FRACTION = 0.03  # of the time, for checkpoints and the card
 TRAINING_FRACTION = 0.8  # of the time, about, is for steps
-LATE_FRACTION = 0.05  # of the time, by which a training may end late
+DELAY_FRACTION = 0.05  # of the time, by which a training may end late or early
 MODEL_FACTOR, BATCH_FACTOR = 1.6, 2.3  # of `predict_loss`; see "The budget's choice" in scripts/README.md
 SAMPLE_ROWS = 128  # that are scored to measure how long that takes
 MEASURING = {  # the options of the training that is measured
@@ -74,11 +75,11 @@ class Speed:
     scoring: float
 
 
-def choose_options(speed: Speed, seconds: float) -> dict[str, Any]:
+def choose_options(speed: Speed, seconds: float, can_cut: bool = True) -> dict[str, Any]:
     """Choose the schedule of a training that ends, with its evaluations, after `seconds`.
 
     After a warm-up of an eighth of the steps, a cosine falls to zero. Evaluations take a tenth of the time at
-    most: ten, or fewer, down to four. If four take longer, they see the first `max_eval_samples` rows alone.
+    most: ten, or fewer, down to four. If four take longer and rows can be cut, they see `max_eval_samples` rows alone.
 
     Raises:
         UserError: there is no time for ten steps.
@@ -86,7 +87,8 @@ def choose_options(speed: Speed, seconds: float) -> dict[str, Any]:
     evaluations, rows, one = MAX_EVALUATIONS, speed.rows, 0.0
     if speed.row:
         allowed = EVALUATION_FRACTION * seconds
-        rows = min(rows, math.ceil(allowed / MIN_EVALUATIONS / speed.row))
+        if can_cut:
+            rows = min(rows, math.ceil(allowed / MIN_EVALUATIONS / speed.row))
         one = rows * speed.row
         evaluations = min(MAX_EVALUATIONS, max(MIN_EVALUATIONS, int(allowed / one)))
     left = seconds * (1 - RESERVED_FRACTION) - speed.scoring - evaluations * one
@@ -142,10 +144,10 @@ class _StepClock(TrainerCallback):
 
 
 class Replanner(TrainerCallback):
-    """Plans the rest of a training again where it would end late: steps or evaluations are slower than measured.
+    """Plans the rest of a training again where it would end late or early: it is slower or faster than measured.
 
-    The rest has fewer steps, and its schedule is that of a training which was begun with as many in all. The plan and
-    the run's command are written anew: the run is then as one that was resumed with these options.
+    It then has fewer or more steps, and its schedule is that of a training which was begun with as many in all. The
+    plan and the run's command are written anew: the run is then as one that was resumed with these options.
 
     Args:
         file: the plan's.
@@ -171,23 +173,28 @@ class Replanner(TrainerCallback):
         if is_over or state.global_step % args.logging_steps or self.steps < MIN_TIMED_STEPS:
             return
         seconds, interval = self.seconds / self.steps, args.save_steps
-        ahead = state.max_steps // interval - state.global_step // interval  # evaluations, one at the end
+        count = state.max_steps // interval  # evaluations, one at the end
+        ahead = count - state.global_step // interval
         scoring = self.speed.scoring * seconds / self.speed.step
         left = self.end - now - RESERVED_FRACTION * (self.end - self.begin) - scoring
-        needed = (state.max_steps - state.global_step) * seconds + ahead * self.evaluation
-        is_late = needed > left + LATE_FRACTION * (self.end - self.begin)
-        possible = int((left - ahead * self.evaluation) / ahead / seconds) if is_late else interval
-        possible = max(1, -highest_of_processes(-possible))
-        if possible >= interval:
+        possible = (left - ahead * self.evaluation) / seconds  # steps
+        late = state.max_steps - state.global_step - possible
+        if abs(late) * seconds > DELAY_FRACTION * (self.end - self.begin):
+            # Trainer does not begin more epochs than its first plan had
+            most = state.num_train_epochs / state.epoch * state.global_step
+            steps = min(state.global_step + possible, most)
+            interval = max(int(steps / count), state.global_step // count + 1)
+        interval = -highest_of_processes(-interval)
+        if interval == args.save_steps:
             return
         self.seconds, self.steps = 0.0, 0
-        steps = (state.global_step // possible + ahead) * possible
+        steps = interval * count
         warmup = min(self.options["warmup_steps"], max(state.global_step, math.ceil(WARMUP_FRACTION * steps)))
-        changed = {"max_steps": steps, "warmup_steps": warmup, "save_steps": possible}
+        changed = {"max_steps": steps, "warmup_steps": warmup, "save_steps": interval}
         if "eval_steps" in self.options:
-            changed["eval_steps"] = possible
+            changed["eval_steps"] = interval
         if args.should_save:
-            print(f"It would end late: steps take {seconds:.3g} s. There will be {steps:,} of them.", flush=True)
+            print(f"\nA new plan: {steps:,} steps; the last ones took {seconds:.3g} s each.", flush=True)
             self.file.write_text(json.dumps(self.options | changed), encoding="utf-8")
         self.options |= changed
         args.words = [*args.words[: -len(self.options)], *recipe_to_flags(self.options)]
@@ -215,7 +222,7 @@ def fit_budget(
 ) -> TrainingCommand:
     """Return the arguments of a plain training that takes `budget_minutes`; without a budget, these arguments.
 
-    Where the recipe has `sizes`, model, batch and learning rate are chosen too: see `choose_model_and_batch`. The
+    Where the recipe has `sizes`, model and batch are chosen too: see `choose_model_and_batch`. The
     record has the options that were chosen as flags, which repeat the training exactly, unless a `Replanner` changes
     them. A resumed run takes the options that its first part chose. All processes must call this.
 
@@ -236,7 +243,11 @@ def fit_budget(
         return arguments
     file = Path(arguments.args.output_dir if checkpoint is None else Path(checkpoint).parent, PLAN)
     if checkpoint is not None:
-        return arguments.change(on_main_process(lambda: read_plan(file)))
+        options = on_main_process(lambda: read_plan(file))
+        if arguments.args.should_save:  # the run may go on in another folder
+            Path(arguments.args.output_dir, PLAN).write_text(json.dumps(options), encoding="utf-8")
+            print(f"The plan is that of the run's first part: {options['max_steps']:,} steps", flush=True)
+        return arguments.change(options)
     if arguments.args.should_save:
         print("Measuring steps, evaluations and scores", flush=True)
     fixed: dict[str, Any] = {} if arguments.given & {"bf16", "fp16"} else choose_precision(arguments.args)
@@ -249,7 +260,8 @@ def fit_budget(
     logging.disable(logging.NOTSET)
 
     def plan() -> dict[str, Any]:
-        options = choose_options(speed, end - time.monotonic()) | fixed
+        can_cut = not is_prepared(arguments.data_args.dataset_name)
+        options = choose_options(speed, end - time.monotonic(), can_cut) | fixed
         file.write_text(json.dumps(options), encoding="utf-8")
         print(describe_plan(options, speed, end), flush=True)
         return options
@@ -266,8 +278,8 @@ def choose_model_and_batch(
     """Choose the model among the recipe's and the smaller ones of its `sizes`, and the batch among parts of it.
 
     The choice has the lowest `predict_loss` at `end` of those that make `MIN_STEPS` steps; if none does, it makes
-    the most steps. The learning rate follows the square root of the batch. What a flag gives stays: the batch, the
-    learning rate, and with `config_overrides` the model. A recipe without `sizes` has no choice.
+    the most steps. The learning rate is that of the model's size. What a flag gives stays: the batch, the learning
+    rate, and with `config_overrides` the model. A recipe without `sizes` has no choice.
     """
     values, name = arguments.values, "global_batch_size"
     if values.get("max_tokens_per_update"):
@@ -282,9 +294,7 @@ def choose_model_and_batch(
     models = [{}] if "config_overrides" in arguments.flags else [{}, *arguments.smaller_models]
 
     def options(model: dict[str, Any], part: int) -> dict[str, Any]:
-        rate = values["learning_rate"] / (1 if "learning_rate" in arguments.flags else part**0.5)
-        chosen = {name: batch // part, "learning_rate": float(f"{rate:.2g}")} if part > 1 else {}
-        return chosen | ({"config_overrides": model} if model else {})
+        return model | ({name: batch // part} if part > 1 else {})
 
     choices = []
     for model in models if len(models) * len(divisors) > 1 else []:

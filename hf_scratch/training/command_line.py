@@ -99,7 +99,8 @@ class CommandLine:
         recipe: the recipe's options, without those that flags replace (`REPLACED_BY`), and its `sizes`.
         name: the recipe's name; "" without a recipe.
         flags: the names of the options that the flags give.
-        smaller_models: `config_overrides` of the two sizes before the one that was chosen, the larger one first.
+        smaller_models: `config_overrides` and `learning_rate` of the two sizes before the one that was chosen, the
+            larger one first.
         given: the names of the options that the flags or the recipe give.
         values: the value of each option, once it is parsed.
 
@@ -183,7 +184,9 @@ class CommandLine:
             smaller = [*sizes.values()][: [*sizes].index(name)]
             if not (model_args.model_name_or_path or model_args.preset):
                 self.smaller_models = [
-                    self._merged("config_overrides", self.recipe, size) for size in reversed(smaller[-2:])
+                    {name: size[name] for name in {"learning_rate"} & size.keys() - self.flags}
+                    | {"config_overrides": self._merged("config_overrides", self.recipe, size)}
+                    for size in reversed(smaller[-2:])
                 ]
             size = {option: value for option, value in sizes[name].items() if option not in self.replaced}
             size.pop("megabytes", None)
@@ -275,6 +278,8 @@ class TrainingCommand(CommandLine):
             self.values["budget_minutes"] = DEFAULT_MINUTES
             if args.should_save:
                 print(f"Training for {DEFAULT_MINUTES:g} minutes. Set --budget_minutes or --max_steps to change that.")
+        if args.should_save and not self.given & {"dataset_name", "validation_file", "test_file"}:
+            print("Nothing will be scored. Put a part of the rows into a --validation_file to change that.")
         prepare_logging(args)
         self.choose_size(model_args, data_args)
         self.config_class = config_class
