@@ -50,7 +50,7 @@ def parse_pairs(pairs: str | dict | None, name: str) -> dict[str, Any]:
 def find_recipe(word: str) -> Path:
     """Return the path of a recipe: a file, or the name of one of the package's."""
     path = Path(word).expanduser()
-    if not path.exists() and path.name == word:
+    if not path.is_file() and path.name == word:
         path = next((folder / f"{path.stem}.yaml" for folder in RECIPES if folder.is_dir()), path)
     return path
 

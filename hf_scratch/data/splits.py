@@ -23,7 +23,7 @@ from .embedded import make_embedded
 logger = logging.getLogger(__name__)
 READERS = {".csv": "csv", ".tsv": "csv", ".txt": "text", ".parquet": "parquet"}  # all other files are read as JSON
 EMPTY = "it has no rows: add some after the line of column names, if it has one"
-UNQUOTED = "put cells that hold a comma into double quotes"
+UNQUOTED = "put cells that hold a comma into double quotes, or name a table with tabs .tsv"
 ADVICE = {  # a part of what libraries say, and what to do
     "codec can't decode": "save it as UTF-8",
     "Invalid UTF-8": "save it as UTF-8",
@@ -33,7 +33,7 @@ ADVICE = {  # a part of what libraries say, and what to do
     "corresponds to no data": EMPTY,
     "JSON parse error": "write one JSON object on each line, or name the file .csv, .tsv or .txt if it is one",
     "does not match length of data": UNQUOTED,
-    "Error tokenizing data": UNQUOTED,
+    "fields in line": UNQUOTED,
 }
 
 
