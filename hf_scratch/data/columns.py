@@ -1,6 +1,7 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 """Columns of text: check them, tokenise them into rows, and read numbers back."""
 
+import gc
 import math
 import os
 from abc import ABC, abstractmethod
@@ -80,13 +81,17 @@ def encode_rows(
         return texts.map(encode, batch_size=TEXTS_AT_ONCE, remove_columns=texts.column_names, **options)
     # `map` would give each process an equal share of the texts, which is no multiple of 1,000: share the thousands.
     begins = Dataset.from_dict({"begin": range(0, len(texts), TEXTS_AT_ONCE)})
-    return begins.map(
-        lambda batch: encode(texts[batch["begin"][0] : batch["begin"][0] + TEXTS_AT_ONCE]),
-        batch_size=1,
-        remove_columns=["begin"],
-        num_proc=min(processes, len(begins)),
-        **options,
-    )
+    gc.freeze()  # else a process that collects garbage copies the memory that it shares with the others
+    try:
+        return begins.map(
+            lambda batch: encode(texts[batch["begin"][0] : batch["begin"][0] + TEXTS_AT_ONCE]),
+            batch_size=1,
+            remove_columns=["begin"],
+            num_proc=min(processes, len(begins)),
+            **options,
+        )
+    finally:
+        gc.unfreeze()
 
 
 def read_numbers(rows: Dataset, column: str) -> np.ndarray:
