@@ -170,7 +170,7 @@ class Replanner(TrainerCallback):
             self.seconds, self.steps = self.seconds + now - self.last, self.steps + 1
         self.last = now
         is_over = state.global_step >= state.max_steps
-        if is_over or state.global_step % args.logging_steps or self.steps < MIN_TIMED_STEPS:
+        if is_over or state.global_step % args.logging_steps or self.steps < max(MIN_TIMED_STEPS, args.save_steps / 2):
             return
         seconds, interval = self.seconds / self.steps, args.save_steps
         count = state.max_steps // interval  # evaluations, one at the end
