@@ -82,6 +82,7 @@ def test_a_signal_while_measuring_ends_the_command_and_leaves_no_checkpoint(run_
 def test_a_run_that_was_begun_without_a_budget_is_not_resumed_with_one(tmp_path):
     arguments = Mock()
     arguments.data_args.budget_minutes = 1
+    arguments.args.output_dir = str(tmp_path / "out")
     with pytest.raises(UserError, match="was begun without a budget"):
         fit_budget(arguments, str(tmp_path / "checkpoint-3"), 0.0, None, None)
 
@@ -193,7 +194,7 @@ def test_slower_steps_shorten_the_rest_of_a_run_which_resumes_to_the_same_weight
 
 
 @pytest.mark.parametrize(("seconds", "end"), [(0.3, -3), (0.03, 12)])  # a step took, and from now
-@pytest.mark.parametrize("step", range(10, 110, 2))
+@pytest.mark.parametrize("step", range(10, 140, 2))
 def test_a_run_that_is_late_or_early_is_fitted_and_goes_on_to_a_later_step(step, seconds, end, tmp_path):
     speed = Speed(step=0.1, epochs=0.01, row=0.0, rows=0, scoring=0.0)
     options, now = choose_options(speed, 15), time.monotonic()

@@ -241,13 +241,9 @@ def fit_budget(
     minutes = arguments.data_args.budget_minutes
     if minutes is None:
         return arguments
-    file = Path(arguments.args.output_dir if checkpoint is None else Path(checkpoint).parent, PLAN)
+    file = Path(arguments.args.output_dir, PLAN)
     if checkpoint is not None:
-        options = on_main_process(lambda: read_plan(file))
-        if arguments.args.should_save:  # the run may go on in another folder
-            Path(arguments.args.output_dir, PLAN).write_text(json.dumps(options), encoding="utf-8")
-            print(f"The plan is that of the run's first part: {options['max_steps']:,} steps", flush=True)
-        return arguments.change(options)
+        return arguments.change(on_main_process(lambda: take_plan(Path(checkpoint).with_name(PLAN), file)))
     if arguments.args.should_save:
         print("Measuring steps, evaluations and scores", flush=True)
     fixed: dict[str, Any] = {} if arguments.given & {"bf16", "fp16"} else choose_precision(arguments.args)
@@ -324,11 +320,14 @@ def predict_loss(parameters: int, steps: float, batch: int) -> float:
     return MODEL_FACTOR * parameters**-0.34 + tokens**-0.28
 
 
-def read_plan(file: Path) -> dict[str, Any]:
-    """Read the options that the first part of a run chose."""
+def take_plan(file: Path, new_file: Path) -> dict[str, Any]:
+    """Read the options that the first part of a run chose, and keep them where the run goes on."""
     if not file.is_file():
         raise UserError(f"{file.parent} was begun without a budget. Give its `max_steps` or `num_train_epochs`.")
-    return json.loads(file.read_text(encoding="utf-8"))
+    options = json.loads(file.read_text(encoding="utf-8"))
+    new_file.write_text(json.dumps(options), encoding="utf-8")
+    print(f"The plan is that of the run's first part: {options['max_steps']:,} steps", flush=True)
+    return options
 
 
 def choose_precision(args: TrainingArguments) -> dict[str, bool]:
