@@ -193,18 +193,19 @@ def test_slower_steps_shorten_the_rest_of_a_run_which_resumes_to_the_same_weight
     assert_same_weights(before, out)
 
 
-@pytest.mark.parametrize(("seconds", "end"), [(0.3, -3), (0.03, 12)])  # a step took, and from now
+@pytest.mark.parametrize(("seconds", "end", "share"), [(0.3, -3, 1), (0.03, 12, 2)])  # of a step; from now
 @pytest.mark.parametrize("step", range(10, 140, 2))
-def test_a_run_that_is_late_or_early_is_fitted_and_goes_on_to_a_later_step(step, seconds, end, tmp_path):
+def test_a_late_run_is_shortened_and_a_fast_one_grows_back(step, seconds, end, share, tmp_path):
     speed = Speed(step=0.1, epochs=0.01, row=0.0, rows=0, scoring=0.0)
     options, now = choose_options(speed, 15), time.monotonic()
-    steps = options["max_steps"]
+    first, interval = options["max_steps"], options["save_steps"] // share
+    step, planned = step // share, first // share
     replanner = Replanner(tmp_path / "plan", dict(options), speed, now + end - 15, now + end)
     replanner.last, replanner.seconds, replanner.steps = now - seconds, 9 * seconds, 9
-    args = SimpleNamespace(logging_steps=2, save_steps=options["save_steps"], should_save=True, words=[])
-    state = SimpleNamespace(global_step=step, max_steps=steps, save_steps=options["save_steps"])
-    state.epoch, state.num_train_epochs = step / 100, 3
+    args = SimpleNamespace(logging_steps=1, save_steps=interval, should_save=True, words=[])
+    state = SimpleNamespace(global_step=step, max_steps=planned, save_steps=interval)
+    ahead = planned // interval - step // interval
     replanner.on_step_end(args, state, None, lr_scheduler=Mock(lr_lambdas=[None]))
-    assert step < state.max_steps <= 300
-    assert (state.max_steps > steps) == (end > 0)
+    assert step < state.max_steps < planned if share == 1 else planned < state.max_steps <= first
     assert state.max_steps % state.save_steps == 0
+    assert state.max_steps // state.save_steps - step // state.save_steps == ahead

@@ -214,7 +214,7 @@ def evaluate_answers(
 
     def compute(batch: Sequence[str]) -> list[str]:
         """The questions with the model's answers."""
-        rows = [torch.tensor(ids) for ids in encode_texts(tokenizer, batch)]
+        rows = [torch.tensor(ids, dtype=torch.long) for ids in encode_texts(tokenizer, batch)]
         pad = partial(pad_sequence, batch_first=True, padding_side="left")
         input_ids = pad(rows, padding_value=padding_id(tokenizer)).to(model.device)
         mask = pad([torch.ones_like(row) for row in rows]).to(model.device)

@@ -144,10 +144,11 @@ class _StepClock(TrainerCallback):
 
 
 class Replanner(TrainerCallback):
-    """Plans the rest of a training again where it would end late or early: it is slower or faster than measured.
+    """Plans the rest of a training again where it would end late: steps or evaluations are slower than measured.
 
-    It then has fewer or more steps, and its schedule is that of a training which was begun with as many in all. The
-    plan and the run's command are written anew: the run is then as one that was resumed with these options.
+    It then has fewer steps; if it becomes faster, more again, up to the first plan's. Its schedule is that of a
+    training which was begun with as many in all. The plan and the run's command are written anew: the run is then as
+    one that was resumed with these options.
 
     Args:
         file: the plan's.
@@ -159,6 +160,7 @@ class Replanner(TrainerCallback):
 
     def __init__(self, file: Path, options: dict[str, Any], speed: Speed, begin: float, end: float):
         self.file, self.options, self.speed, self.begin, self.end = file, options, speed, begin, end
+        self.most = options["max_steps"]  # Trainer begins no more epochs than these steps need
         # the seconds of an evaluation: as measured before, later those of the last one
         self.evaluation = options.get("max_eval_samples", speed.rows) * speed.row
         self.last: float | None = None  # when the last step ended, unless something else came after it
@@ -173,22 +175,24 @@ class Replanner(TrainerCallback):
         if is_over or state.global_step % args.logging_steps or self.steps < max(MIN_TIMED_STEPS, args.save_steps / 2):
             return
         seconds, interval = self.seconds / self.steps, args.save_steps
-        count = state.max_steps // interval  # evaluations, one at the end
-        ahead = count - state.global_step // interval
+        ahead = state.max_steps // interval - state.global_step // interval  # evaluations, one at the end
         scoring = self.speed.scoring * seconds / self.speed.step
         left = self.end - now - RESERVED_FRACTION * (self.end - self.begin) - scoring
-        possible = (left - ahead * self.evaluation) / seconds  # steps
+        possible = min((left - ahead * self.evaluation) / seconds, self.most - state.global_step)  # steps
         late = state.max_steps - state.global_step - possible
+
+        def total(interval: int) -> int:
+            return (state.global_step // interval + ahead) * interval
+
         if abs(late) * seconds > DELAY_FRACTION * (self.end - self.begin):
-            # Trainer does not begin more epochs than its first plan had
-            most = state.num_train_epochs / state.epoch * state.global_step
-            steps = min(state.global_step + possible, most)
-            interval = max(int(steps / count), state.global_step // count + 1)
+            wanted = max(1, int(possible / ahead))
+            if late > 0 or total(wanted) > state.max_steps:
+                interval = wanted
         interval = -highest_of_processes(-interval)
         if interval == args.save_steps:
             return
         self.seconds, self.steps = 0.0, 0
-        steps = interval * count
+        steps = total(interval)
         warmup = min(self.options["warmup_steps"], max(state.global_step, math.ceil(WARMUP_FRACTION * steps)))
         changed = {"max_steps": steps, "warmup_steps": warmup, "save_steps": interval}
         if "eval_steps" in self.options:

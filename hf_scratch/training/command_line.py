@@ -184,7 +184,7 @@ class CommandLine:
             smaller = [*sizes.values()][: [*sizes].index(name)]
             if not (model_args.model_name_or_path or model_args.preset):
                 self.smaller_models = [
-                    {name: size[name] for name in {"learning_rate"} & size.keys() - self.flags}
+                    {name: (self.values | size)[name] for name in {"learning_rate"} - self.flags}
                     | {"config_overrides": self._merged("config_overrides", self.recipe, size)}
                     for size in reversed(smaller[-2:])
                 ]
