@@ -237,6 +237,13 @@ def test_a_second_run_in_a_folder_keeps_and_averages_its_own(make_trainer):  # n
     assert evaluate_and_select_weights(trainer, 3)["weights"] == "averaged over 2 checkpoints"
 
 
+def test_a_resumed_run_saves_at_its_own_steps(make_trainer):  # noqa: F811
+    make_trainer(max_steps=4, save_strategy="steps", save_steps=2).train()
+    trainer = make_trainer(max_steps=9, save_strategy="steps", save_steps=3)
+    trainer.train(resume_from_checkpoint=True)
+    assert [step_of(path) for path in whole_checkpoints(trainer.args.output_dir)] == [2, 4, 6, 9]
+
+
 def test_half_a_deleted_checkpoint_is_not_whole(make_trainer, monkeypatch):  # noqa: F811
     trainer = make_trainer(max_steps=2, save_strategy="steps", save_steps=1, save_total_limit=1)
     with monkeypatch.context() as patch:

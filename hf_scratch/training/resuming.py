@@ -140,7 +140,8 @@ class CheckpointKeeper(TrainerCallback):
         return state.global_step >= state.max_steps or (self.checkpoint is not None and has_stopped)
 
     def on_train_begin(self, args, state, control, **kwargs):
-        """Find the best checkpoint, since the run's folder may have moved."""
+        """Find the best checkpoint, since the run's folder may have moved. The intervals are this run's, too."""
+        state.compute_steps(args, state.max_steps)  # Trainer takes the checkpoint's, which a new plan may have changed
         self.first_step, self.saved_step = state.global_step, -1
         best = self._folder(state.best_global_step)
         if best.is_dir():
