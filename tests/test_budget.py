@@ -40,6 +40,7 @@ def test_steps_evaluations_and_scores_fill_the_time():
     assert chosen["max_steps"] == 850
     assert chosen["eval_steps"] == chosen["save_steps"] == 85
     assert chosen["warmup_steps"] == 107
+    assert chosen["load_best_model_at_end"]
     assert "max_eval_samples" not in chosen
 
     slow = choose_options(replace(SPEED, row=0.02), 1000)  # 20 s for each of 5 evaluations
@@ -133,9 +134,9 @@ def test_the_flags_in_the_record_repeat_the_training(script, rows, batch, run_he
 
 @pytest.fixture
 def choose(monkeypatch, tmp_path):
-    """Choose for pairs in some seconds, where a step takes 0.1 s and 0.1 ns for each parameter and token."""
+    """Choose for `data` tokens in some seconds, where a step takes 0.1 s and 0.1 ns for each parameter and token."""
 
-    def make(seconds, sizes="own_pairs", **others):
+    def make(seconds, sizes="own_pairs", data=1e12, **others):
         given = {"vocab_size": None, "config_overrides": None, "eval_strategy": "no"} | others
         options = [sizes, *words(tmp_path, PAIRS, None, **given)]
         command = TrainingCommand(TranslationArguments, Seq2SeqTrainingArguments, ScratchTransformerConfig, options)
@@ -144,7 +145,9 @@ def choose(monkeypatch, tmp_path):
             config = ScratchTransformerConfig(vocab_size=8000, **arguments.model_fields)
             with torch.device("meta"):
                 model = ScratchTransformerForConditionalGeneration(config)
-            return Mock(model=model, tokens=arguments.data_args.max_tokens_per_update), None
+            tokens = arguments.data_args.max_tokens_per_update
+            state = SimpleNamespace(global_step=10, epoch=10 * tokens / data)
+            return Mock(model=model, tokens=tokens, state=state), None
 
         monkeypatch.setattr(
             "hf_scratch.training.budget.time_steps",
@@ -162,6 +165,8 @@ def test_more_time_is_for_larger_batches_and_models(choose):
     assert batches[0] < batches[-1]
     assert "config_overrides" in choose(60)[1]
     assert "config_overrides" not in choose(60000)[1]
+    assert "config_overrides" in choose(150)[1]
+    assert "config_overrides" not in choose(150, data=1e4)[1]  # a small model would see many epochs
 
 
 def test_the_learning_rate_is_that_of_the_size_and_flags_are_kept(choose):

@@ -37,7 +37,7 @@ WARMUP_FRACTION = 1 / 8  # of the steps
 RESERVED_FRACTION = 0.03  # of the time, for checkpoints and the card
 TRAINING_FRACTION = 0.8  # of the time, about, is for steps
 DELAY_FRACTION = 0.05  # of the time, by which a training may end late or early
-MODEL_FACTOR, BATCH_FACTOR = 1.6, 2.3  # of `predict_loss`; see "The budget's choice" in scripts/README.md
+MODEL_FACTOR, BATCH_FACTOR, EPOCHS = 1.6, 2.3, 15.4  # of `predict_loss`; see scripts/README.md
 SAMPLE_ROWS = 128  # that are scored to measure how long that takes
 MEASURING = {  # the options of the training that is measured
     "max_steps": sys.maxsize,
@@ -80,6 +80,7 @@ def choose_options(speed: Speed, seconds: float, can_cut: bool = True) -> dict[s
 
     After a warm-up of an eighth of the steps, a cosine falls to zero. Evaluations take a tenth of the time at
     most: ten, or fewer, down to four. If four take longer and rows can be cut, they see `max_eval_samples` rows alone.
+    The best weights of these are kept, since a small set is soon learnt by heart.
 
     Raises:
         UserError: there is no time for ten steps.
@@ -109,7 +110,7 @@ def choose_options(speed: Speed, seconds: float, can_cut: bool = True) -> dict[s
         "save_steps": interval,
     }
     if speed.row:
-        options |= {"eval_strategy": "steps", "eval_steps": interval}
+        options |= {"eval_strategy": "steps", "eval_steps": interval, "load_best_model_at_end": True}
         if rows < speed.rows:
             options["max_eval_samples"] = rows
     return options
@@ -303,24 +304,27 @@ def choose_model_and_batch(
             trainer, *_ = prepare(arguments.change(options(model, part) | measuring), None)
             times[1 / part] = time_steps(trainer, arguments)
         parameters, seconds = trainer.model.num_parameters(), end - time.monotonic()
+        data = batch // part * unit * trainer.state.global_step / trainer.state.epoch
         for part in divisors:
             step = float(np.polyval(np.polyfit([*times], [*times.values()], len(times) - 1), 1 / part))
             steps = seconds * TRAINING_FRACTION / max(step, min(times.values()))
-            loss = predict_loss(parameters, steps, batch // part * unit)
+            loss = predict_loss(parameters, steps, batch // part * unit, data)
             choices.append((max(0.0, MIN_STEPS - steps), loss, options(model, part)))
     return on_main_process(lambda: min(choices, key=lambda choice: choice[:2])[2]) if choices else {}
 
 
-def predict_loss(parameters: int, steps: float, batch: int) -> float:
+def predict_loss(parameters: int, steps: float, batch: int, data: float) -> float:
     """Predict a validation loss up to constants, for a comparison of models and batches of `batch` tokens.
 
     The form and its exponents are those of Hoffmann et al. 2022 ("Training Compute-Optimal Large Language Models").
     Tokens of large batches count less (McCandlish et al. 2018, "An Empirical Model of Large-Batch Training"), beyond
     a size that grows with the square root of all tokens (Zhang et al. 2024, "How Does Critical Batch Size Scale in
-    Pre-training?").
+    Pre-training?"). So do tokens that are repeated: `data` are those of an epoch (Muennighoff et al. 2023, "Scaling
+    Data-Constrained Language Models").
     """
     tokens = steps * batch
     tokens /= 1 + batch / (BATCH_FACTOR * tokens**0.5)
+    tokens = EPOCHS * data * -math.expm1(-tokens / (EPOCHS * data))
     return MODEL_FACTOR * parameters**-0.34 + tokens**-0.28
 
 

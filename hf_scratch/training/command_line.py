@@ -279,7 +279,7 @@ class TrainingCommand(CommandLine):
             if args.should_save:
                 print(f"Training for {DEFAULT_MINUTES:g} minutes. Set --budget_minutes or --max_steps to change that.")
         if args.should_save and not self.given & {"dataset_name", "validation_file", "test_file"}:
-            print("Nothing will be scored. Put a part of the rows into a --validation_file to change that.")
+            print("Nothing will be scored: overfitting stays unseen. Put a part of the rows into a --validation_file.")
         prepare_logging(args)
         self.choose_size(model_args, data_args)
         self.config_class = config_class
