@@ -56,10 +56,10 @@ def rows(tmp_path_factory, multi30k) -> list[dict]:
 def test_an_engine_gives_our_tokens(rows, engine, quantization, kind):
     key = (engine, quantization)
     found = [row for row in rows if (row["engine"], row["quantization"]) == key and row["what"].startswith(kind)]
+    if not found and engine in ("ctranslate2", "gguf", "onnx"):
+        pytest.skip(f"{engine} is not installed")
     assert found
     for row in found:
-        if row["missing"]:
-            pytest.skip(row["missing"])
         share = row["equal_tokens"] / row["tokens"]
         assert share >= SHARES[engine, quantization, kind], row
         assert (row["equal"] == row["of"]) >= (SHARES[engine, quantization, kind] == 1.0)
@@ -68,7 +68,7 @@ def test_an_engine_gives_our_tokens(rows, engine, quantization, kind):
 
 @pytest.mark.parametrize("engine", ["ctranslate2", "gguf", "onnx"])
 def test_int8_takes_a_third_of_the_space(rows, engine):
-    sizes = {row["quantization"]: row["megabytes"] for row in rows if row["engine"] == engine and not row["missing"]}
+    sizes = {row["quantization"]: row["megabytes"] for row in rows if row["engine"] == engine}
     if not sizes:
         pytest.skip(f"{engine} is not installed")
     assert sizes["int8"] < sizes["float32"] / 2.9

@@ -25,6 +25,7 @@ from cases import (
     STOCK_CALL,
     BenchmarkArguments,
     Case,
+    beside_busy_processes,
     compare_batching,
     compare_generation,
     compare_loop,
@@ -36,7 +37,6 @@ from cases import (
 from datasets import disable_progress_bars
 from measuring import Figures, describe_conditions, keep_rows, save_rows, take_turns, write_tables
 from peers import OURS, PEGASUS
-from processes import beside_busy_processes
 from tables import format_benchmark
 from transformers import HfArgumentParser
 

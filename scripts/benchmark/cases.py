@@ -4,19 +4,22 @@
 import copy
 import itertools
 import multiprocessing
+import os
 import random
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
 import transformers
 from datasets import Dataset, DatasetDict
-from measuring import STORYTELLER, TRANSLATOR, ReportArguments, measure_peak
+from measuring import STORYTELLER, TRANSLATOR, ReportArguments, measure_peak, take_turns
 from peers import GPT2, MARIAN, OURS, PEGASUS, Size, list_builders, make_marian_config, make_step
 from transformers import (
     AutoModelForCausalLM,
@@ -41,6 +44,7 @@ from hf_scratch.training.trainers import TranslationTrainer
 RECIPE = read_recipe(Path(__file__).parents[1] / "recipes" / "multi30k_tiny.yaml")
 BF16, STOCK_CALL, LOOP = "hf_scratch bf16", "hf_scratch, with logits", "transformers' loop"
 BY_TOKENS, BY_LENGTH, FILE_ORDER = "hf_scratch, by tokens", "hf_scratch, by length", "in file order"
+ASLEEP, SPINNING = "hf_scratch, threads sleep", "torch's default"
 VOCABULARY, NEW_TOKENS = 8000, 200
 GPT = Size(VOCABULARY, width=256, layers=6, heads=4, inner=1024, positions=256)
 SIZES = {
@@ -303,3 +307,38 @@ def compare_translation(ours: tuple[str, bool], peer: tuple[str, bool], args: Be
 def count_equal(ours: list[str], theirs: list[str]) -> str:
     equal = sum(a == b for a, b in zip(ours, theirs, strict=True))
     return f"{equal:,} of {len(ours):,} translations equal"
+
+
+def time_work(family: str, threads: int) -> float:
+    """The median seconds of a training step, or of 200 tokens of a GPT, in this process."""
+    torch.set_num_threads(threads)
+    torch.manual_seed(0)
+    model = list_builders(family, SIZES[family])[OURS]()
+    if family == "transformer":
+        work = make_step(model, make_batch(family))
+    else:
+        prompt = torch.randint(3, VOCABULARY, (1, 8))
+        work = partial(model.eval().generate, prompt, max_new_tokens=NEW_TOKENS, do_sample=False)
+    seconds, _ = take_turns({"": work}, 4)
+    return median(seconds[""][1:])
+
+
+def beside_busy_processes(family: str, args: BenchmarkArguments) -> Case:
+    """OpenMP's threads that sleep while they wait, as our commands choose on a busy machine, against its default."""
+    code = f"from cases import time_work; print(time_work({family!r}, {args.threads}))"
+    plain = {name: value for name, value in os.environ.items() if name not in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")}
+
+    def measure(settings: dict[str, str], busy: int = 2) -> float:
+        others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(busy)]
+        try:
+            command, folder = [sys.executable, "-c", code], Path(__file__).parent
+            options = {"capture_output": True, "text": True, "cwd": folder, "env": plain | settings}
+            return float(subprocess.run(command, check=True, **options).stdout)
+        finally:
+            for other in others:
+                other.kill()
+                other.wait()
+
+    functions = {ASLEEP: partial(measure, {"OMP_WAIT_POLICY": "PASSIVE"}), SPINNING: partial(measure, {})}
+    alone = partial(measure, {}, busy=0)
+    return Case(functions, warmups=0, rounds=3, timed=False, note=lambda *_: f"{alone():.3f} s alone, by default")

@@ -32,7 +32,6 @@ from measuring import (
     ReportArguments,
     describe_conditions,
     keep_rows,
-    read_sentences,
     save_rows,
     take_turns,
     write_tables,
@@ -41,6 +40,7 @@ from tables import format_engines
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer, HfArgumentParser
 
 import hf_scratch  # noqa: F401  registers the models
+from hf_scratch.data.splits import load_splits
 from hf_scratch.errors import command
 
 BATCH, BEAMS = 20, 5
@@ -233,22 +233,19 @@ def measure(task: Task, engines: list[str], args: EngineArguments, data: str) ->
     with tempfile.TemporaryDirectory() as parent:
         for engine in engines:
             package, load, quantizations = ENGINES[engine]
-            is_missing = importlib.util.find_spec(package) is None
+            if importlib.util.find_spec(package) is None:
+                print(f"{engine}: {package} is not installed", file=sys.stderr)
+                continue
+            version = importlib.import_module(package).__version__
             for quantization in quantizations:
-                name = f"{engine}, {quantization}: {task.what}"
-                row = {"name": name, "engine": engine, "what": task.what, "quantization": quantization, "command": "",
-                       "version": "" if is_missing else importlib.import_module(package).__version__,
-                       "missing": f"{package} is not installed" if is_missing else None,
-                       **describe_conditions(args.threads, data)}  # fmt: skip
-                rows.append(row)
-                if not is_missing:
-                    folder = Path(parent, f"{engine}-{quantization}")
-                    row["command"], runs[name] = load(task, quantization, folder, args.threads)
-                    row["megabytes"] = weigh(folder)
+                name, folder = f"{engine}, {quantization}: {task.what}", Path(parent, f"{engine}-{quantization}")
+                command, runs[name] = load(task, quantization, folder, args.threads)
+                rows.append({"name": name, "engine": engine, "what": task.what, "quantization": quantization,
+                             "command": command, "version": version, "megabytes": weigh(folder),
+                             **describe_conditions(args.threads, data)})  # fmt: skip
         seconds, outputs = take_turns(runs, 1 + args.rounds)
     for row in rows:
-        if row["name"] in runs:
-            row |= count(task, seconds[row["name"]][1:], outputs[row["name"]][0])
+        row |= count(task, seconds[row["name"]][1:], outputs[row["name"]][0])
         print(json.dumps(row), file=sys.stderr)
     return rows
 
@@ -257,7 +254,7 @@ def measure(task: Task, engines: list[str], args: EngineArguments, data: str) ->
 def main():
     (args,) = HfArgumentParser(EngineArguments).parse_args_into_dataclasses()
     chosen = {"hf_scratch", *args.choose(ENGINES)}
-    sentences = read_sentences(args.data, args.sentences)
+    sentences = list(load_splits(args.data)["test"]["en"][: args.sentences])
     prompts = json.loads((STORYTELLER / "stories.json").read_text(encoding="utf-8"))["prompts"][: args.prompts]
     torch.set_num_threads(args.threads)
     data, rows = f"{len(sentences)} test sentences of Multi30k, {len(prompts)} prompts", []

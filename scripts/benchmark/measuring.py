@@ -124,9 +124,3 @@ def write_tables() -> None:
     subprocess.run(
         [sys.executable, ROOT / "scripts" / "publish" / "results.py", "--only", "tables", "--write"], check=True
     )
-
-
-def read_sentences(folder: str, count: int) -> list[str]:
-    """The first English test sentences of Multi30k."""
-    lines = Path(folder, "test.jsonl").read_text(encoding="utf-8").splitlines()[:count]
-    return [json.loads(line)["en"] for line in lines]

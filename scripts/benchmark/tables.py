@@ -71,13 +71,11 @@ def format_engines(rows: list[Figures]) -> str:
     """The table of engines.py."""
     lines = []
     for row in rows:
-        if row["missing"]:
-            continue
         name = f"{ENGINES.get(row['engine'], row['engine'])} {row['version']}, {row['quantization']}"
         made = f"`{row['command']}`" if row["command"] else ""
         equal, share = f"{row['equal']} of {row['of']}", f"{100 * row['equal_tokens'] / row['tokens']:.1f} %"
         speed = f"{row['per_second']:,.0f} {row['unit']}"
-        spread = f"{row['slowest']:,.0f} to {row['fastest']:,.0f}" if "slowest" in row else ""
+        spread = f"{row['slowest']:,.0f} to {row['fastest']:,.0f}"
         lines.append([name, row["what"], made, equal, share, speed, spread, f"{row['megabytes']:.1f}"])
     header = ["engine", "work", "command", "equal to the last token", "tokens before a difference", "per second"]
     table = format_table([*header, "range over rounds", "MB on disk"], lines)
@@ -88,7 +86,7 @@ def format_speed(engines: list[Figures], machines: list[Figures]) -> str:
     """The tables of /README.md: the same work in each engine per second, and `TRAINING` against transformers."""
     parts = []
     for machine in engines:
-        rows = [row for row in machine["rows"] if row["quantization"] == "float32" and not row["missing"]]
+        rows = [row for row in machine["rows"] if row["quantization"] == "float32"]
         works = dict.fromkeys((row["what"], row["unit"]) for row in rows)
         lines = []
         for engine, version in dict.fromkeys((row["engine"], row["version"]) for row in rows):

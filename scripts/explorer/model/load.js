@@ -59,17 +59,8 @@ function parseJson(bytes) {
 }
 
 async function readWeights(source, onProgress) {
-  const whole = await readFile(source, "model.safetensors", readSafetensors, onProgress);
-  if (whole) return whole;
-  const listShards = (bytes) => [...new Set(Object.values(parseJson(bytes).weight_map))];
-  const names = await readFile(source, "model.safetensors.index.json", listShards);
-  if (!names) throw new Error("This folder holds no weights: there is no model.safetensors in it.");
-  const tensors = new Map();
-  for (const [i, name] of names.entries()) {
-    const shard = await readFile(source, name, readSafetensors, (part) => onProgress((i + part) / names.length));
-    if (!shard) throw new Error(`The weights are not whole: ${name} is missing.`);
-    shard.forEach((tensor, key) => tensors.set(key, tensor));
-  }
+  const tensors = await readFile(source, "model.safetensors", readSafetensors, onProgress);
+  if (!tensors) throw new Error("This folder holds no weights: there is no model.safetensors in it.");
   return tensors;
 }
 

@@ -84,24 +84,8 @@ const CONTENTS = {
       figures: [strip(stack.embed_sum, "x"), numbers(rowOf(stack.embed_sum, position), tokens[position])],
     };
   },
-  embed_norm({ stack, strip, tokens, position }) {
-    return {
-      title: "Brought to one size",
-      code: "ScratchGPTModel.embed_norm",
-      formula: NORM,
-      text: ["Each vector gets the mean 0 and the standard deviation 1; then each of its numbers is scaled and shifted by learned weights. This is ", term("LayerNorm"), "."],
-      figures: [strip(stack.embed_sum, "before"), strip(stack.embed_norm, "after"), moments(tokens[position], { before: rowOf(stack.embed_sum, position), after: rowOf(stack.embed_norm, position) })],
-    };
-  },
-  norm({ record, block, strip, tokens, position }) {
-    return {
-      title: `Brought to one size, before ${PARTS[block.part]}`,
-      code: "ResidualLayer.residual",
-      formula: NORM,
-      text: ["Each vector gets the mean 0 and the standard deviation 1; then each of its numbers is scaled and shifted by learned weights. This is ", term("LayerNorm"), "."],
-      figures: [strip(record.x, "before"), strip(record.input, "after"), moments(tokens[position], { before: rowOf(record.x, position), after: rowOf(record.input, position) })],
-    };
-  },
+  embed_norm: ({ stack, ...reading }) => showNorm("Brought to one size", "ScratchGPTModel.embed_norm", stack.embed_sum, stack.embed_norm, reading),
+  norm: ({ record, block, ...reading }) => showNorm(`Brought to one size, before ${PARTS[block.part]}`, "ResidualLayer.residual", record.x, record.input, reading),
   sublayer: showAttention,
   feed_forward({ record, strip, tokens, position, model }) {
     const inner = rowOf(record.activation, position);
@@ -136,15 +120,10 @@ const CONTENTS = {
       },
     };
   },
-  last_norm({ stack, strip, tokens, position, model, block }) {
-    const last = stack.layers.at(-1).feed_forward.hidden_states;
-    return {
-      title: "The last LayerNorm",
-      code: model.is_translator ? `ScratchTransformer${block.stack === "encoder" ? "Encoder" : "Decoder"}.norm` : "ScratchGPTModel.norm",
-      formula: NORM,
-      text: block.stack === "encoder" ? "These vectors are what the decoder’s cross-attention looks at." : "The sums have grown on their way. Once more they are brought to one size, before the head reads them.",
-      figures: [strip(last, "before"), strip(stack.norm, "after"), moments(tokens[position], { before: rowOf(last, position), after: rowOf(stack.norm, position) })],
-    };
+  last_norm({ stack, model, block, ...reading }) {
+    const code = model.is_translator ? `ScratchTransformer${block.stack === "encoder" ? "Encoder" : "Decoder"}.norm` : "ScratchGPTModel.norm";
+    const text = block.stack === "encoder" ? "These vectors are what the decoder’s cross-attention looks at." : "The sums have grown on their way. Once more they are brought to one size, before the head reads them.";
+    return showNorm("The last LayerNorm", code, stack.layers.at(-1).feed_forward.hidden_states, stack.norm, reading, text);
   },
   linear({ trace, model, position, tokens, stack, strip }) {
     const logits = rowOf(trace.logits, position);
@@ -177,6 +156,13 @@ const CONTENTS = {
     };
   },
 };
+
+/** A LayerNorm: the vectors before and after it. */
+function showNorm(title, code, before, after, { strip, tokens, position }, text) {
+  text ??= ["Each vector gets the mean 0 and the standard deviation 1; then each of its numbers is scaled and shifted by learned weights. This is ", term("LayerNorm"), "."];
+  const figures = [strip(before, "before"), strip(after, "after"), moments(tokens[position], { before: rowOf(before, position), after: rowOf(after, position) })];
+  return { title, code, formula: NORM, text, figures };
+}
 
 /** Scaled dot-product attention of one head, from Q, K and V to the weighted values. */
 function showAttention({ record, stack, block, tokens, keys, position, head, stage, isWide, model, strip, on }) {

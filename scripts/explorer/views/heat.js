@@ -128,13 +128,8 @@ export const largestOf = ({ data }) => data.reduce((most, number) => (Number.isF
 
 /** A matrix as a canvas of a pixel for each number. */
 export function drawMatrix(matrix, { largest = largestOf(matrix), power = 0.7 } = {}) {
-  const [height, width] = matrix.shape;
+  const { shape: [height, width], data } = matrix;
   const canvas = el("canvas", { width, height });
-  paint(canvas, matrix, largest, power);
-  return canvas;
-}
-
-function paint(canvas, { data }, largest, power) {
   const { zero, positive, negative, masked } = COLORS[dark.matches ? "dark" : "light"];
   const context = canvas.getContext("2d");
   const image = context.createImageData(canvas.width, canvas.height);
@@ -147,4 +142,5 @@ function paint(canvas, { data }, largest, power) {
     image.data[4 * i + 3] = 255;
   }
   context.putImageData(image, 0, 0);
+  return canvas;
 }
