@@ -16,11 +16,7 @@ import hf_scratch  # noqa: F401  registers the models
 from hf_scratch.data.texts import take_texts
 from hf_scratch.errors import command, preparation
 from hf_scratch.evaluation.commands import EvaluationArguments, load_for_evaluation, report
-from hf_scratch.evaluation.language_modeling import (
-    evaluate_answers,
-    evaluate_language_model,
-    evaluate_masked_language_model,
-)
+from hf_scratch.evaluation.language_modeling import score_texts
 from hf_scratch.tokenization import describe_unknown
 from hf_scratch.training.arguments import SAMPLE_BY_METADATA, check_not_both, option
 from hf_scratch.training.command_line import parse_arguments
@@ -35,7 +31,6 @@ class LanguageModelEvaluationArguments(EvaluationArguments):
     sample_by: str | None = field(default=None, metadata=SAMPLE_BY_METADATA)
     text_column: str = option("text", "The column with the text.")
     block_size: int | None = option(None, "Tokens per window. Default: the model's longest.")
-    stride: int | None = option(None, "Tokens from a window's start to the next one's. Default: half of block_size.")
     prompt_column: str | None = option(
         None, "The column with prompts, which the texts answer: count the right answers."
     )
@@ -43,7 +38,7 @@ class LanguageModelEvaluationArguments(EvaluationArguments):
     batch_size: int = option(32, "Windows per batch.")
 
     def __post_init__(self):
-        check_not_both(self, "mlm_probability", "prompt_column", "stride")
+        check_not_both(self, "mlm_probability", "prompt_column")
 
 
 @command
@@ -56,14 +51,7 @@ def main():
     rows, model, tokenizer = load_for_evaluation(args, auto_class, take)
     for text in describe_unknown(tokenizer, rows["text"], args.test_file):
         logger.warning(text)
-    if args.mlm_probability is not None:
-        result = evaluate_masked_language_model(
-            model, tokenizer, rows, args.mlm_probability, args.batch_size, args.block_size
-        )
-    else:
-        result = evaluate_language_model(model, tokenizer, rows["text"], args.batch_size, args.block_size, args.stride)
-        if args.prompt_column is not None:
-            result |= evaluate_answers(model, tokenizer, rows["text"], rows["prompt"])
+    result = score_texts(model, tokenizer, rows, args.mlm_probability, args.batch_size, args.block_size)
     report(result, args.json)
 
 

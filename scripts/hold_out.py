@@ -31,10 +31,6 @@ class HoldOutArguments:
     share: float = option(0.1, "Approximate share of the training rows to hold out.")
     cache_dir: str | None = option(None, "Folder for downloads.")
 
-    def __post_init__(self):
-        if not 0 < self.share < 1:
-            raise ValueError(f"`share` must be above 0 and below 1, got {self.share}.")
-
 
 def is_held_out(text: str, share: float) -> bool:
     """Whether a text is among the `share` of all texts that are held out."""

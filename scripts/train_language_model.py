@@ -12,7 +12,6 @@ from contextlib import suppress
 from functools import partial
 
 import hf_scratch_launcher  # noqa: F401  before torch, whose OpenMP it sets
-from datasets import Dataset
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, GenerationConfig, TrainingArguments
 
 from hf_scratch import ScratchGPTConfig, ScratchGPTForCausalLM, ScratchGPTForMaskedLM
@@ -20,13 +19,7 @@ from hf_scratch.data.masking import MaskingCollator
 from hf_scratch.data.splits import describe_split
 from hf_scratch.data.texts import PackedTextsCollator
 from hf_scratch.errors import command, preparation
-from hf_scratch.evaluation.language_modeling import (
-    count_answer_tokens,
-    evaluate_answers,
-    evaluate_language_model,
-    evaluate_masked_language_model,
-    sample_text,
-)
+from hf_scratch.evaluation.language_modeling import count_answer_tokens, sample_text, score_texts
 from hf_scratch.loading import auto_class_of
 from hf_scratch.reporting.cards import NUM_EXAMPLES, write_language_model_card
 from hf_scratch.training.arguments import LanguageModelArguments, check_validation_data
@@ -127,7 +120,7 @@ def train(trainer: LanguageModelTrainer, texts: dict, arguments: TrainingCommand
     saved = auto_class_of(trainer.model.config).from_pretrained(args.output_dir).to(args.device)  # without autocast
     for name in ("validation", "test"):
         if name in texts:
-            results[name] = score(saved, tokenizer, texts[name], data_args)
+            results[name] = score_texts(saved, tokenizer, texts[name], data_args.mlm_probability)
             trainer.log_metrics(name, results[name])
             trainer.save_metrics(name, results[name])
     if args.should_save:
@@ -137,17 +130,6 @@ def train(trainer: LanguageModelTrainer, texts: dict, arguments: TrainingCommand
         if data_args.sample_prompt is not None:
             print(f"After training: {sample_text(saved, tokenizer, data_args.sample_prompt)}")
         print(f"The model, its curve and its card are in {args.output_dir}")
-
-
-def score(model, tokenizer, rows: Dataset, data_args: LanguageModelArguments) -> dict:
-    """Score a model on rows of texts: its loss, and the accuracy of masked tokens or of answers to prompts."""
-    if data_args.mlm_probability is not None:
-        share, length = data_args.mlm_probability, data_args.block_size
-        return evaluate_masked_language_model(model, tokenizer, rows, share, block_size=length)
-    scores = evaluate_language_model(model, tokenizer, rows["text"])
-    if data_args.prompt_column is not None:
-        scores |= evaluate_answers(model, tokenizer, rows["text"], rows["prompt"])
-    return scores
 
 
 def continue_texts(model, tokenizer, texts: dict) -> list[tuple[str, str]]:
@@ -171,7 +153,7 @@ def time_scoring(arguments: TrainingCommand, trainer: LanguageModelTrainer, text
     for name in ("validation", "test"):
         if name in texts:
             sample, start = every_nth(texts[name]), time.monotonic()
-            score(trainer.model, trainer.processing_class, sample, arguments.data_args)
+            score_texts(trainer.model, trainer.processing_class, sample, arguments.data_args.mlm_probability)
             seconds += (time.monotonic() - start) * len(texts[name]) / len(sample)
     return 0.0, seconds
 

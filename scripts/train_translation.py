@@ -66,7 +66,8 @@ def prepare(arguments: TrainingCommand, checkpoint: str | None):
         decoder_start_token_id=tokenizer.bos_token_id,
     )
     model.config.task = data_args.task
-    name_languages(model.config, *((None, None) if is_summary else (data_args.source_lang, data_args.target_lang)))
+    languages = (None, None) if is_summary else (data_args.source_lang, data_args.target_lang)
+    model.config.source_lang, model.config.target_lang = languages  # for the card, and Moses' rules in evaluations
     limits, multiple = (data_args.max_source_length, data_args.max_target_length), data_args.pad_to_multiple_of
     cut = {name: count_cut(rows, name, *limits) for name, rows in encoded.items()}
     longest = getattr(model.config, "max_position_embeddings", None)
@@ -125,15 +126,6 @@ def prepare(arguments: TrainingCommand, checkpoint: str | None):
     )
     trainer.get_train_dataloader()  # now, for its errors
     return trainer, pairs, cut
-
-
-def name_languages(config, source_lang: str | None, target_lang: str | None) -> None:
-    """Write the two languages, or None, into the model's config, for its card and for Moses' rules in evaluations."""
-    for field, lang in (("source_lang", source_lang), ("target_lang", target_lang)):
-        before = getattr(config, field, None)
-        if before not in (None, lang):
-            logger.warning(f"The model's `{field}` was {before!r}; it is {lang!r} from now on.")
-        setattr(config, field, lang)
 
 
 def train(trainer: TranslationTrainer, pairs: dict, cut: dict, arguments: TrainingCommand, checkpoint: str | None):

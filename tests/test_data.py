@@ -13,16 +13,15 @@ from test_scripts import write
 from torch.utils.data import RandomSampler
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
-from hf_scratch.data.masking import split_texts
 from hf_scratch.data.pairs import count_cut, take_pairs, tokenize_pairs
 from hf_scratch.data.sampling import EmptyPartCollator, RowBatchSampler, TokenBudgetBatchSampler
 from hf_scratch.data.splits import load_splits
 from hf_scratch.data.streaming import load_stream
-from hf_scratch.data.texts import PackedTextsCollator, pack_texts, take_texts
+from hf_scratch.data.texts import PackedTextsCollator, TextPacker, pack_texts, take_texts
 from hf_scratch.evaluation.language_modeling import evaluate_language_model
 from hf_scratch.tokenization import train_tokenizer
 from hf_scratch.training.arguments import LanguageModelArguments, ModelArguments
-from hf_scratch.training.model_loading import make_model
+from hf_scratch.training.model_loading import choose_model
 
 ROWS = [{"en": "a cat", "de": "eine Katze"}, {"en": "a dog", "de": "ein Hund"}]
 
@@ -460,8 +459,8 @@ def test_texts_end_with_berts_separator_where_there_is_no_end_token(bert_tokeniz
     assert row["input_ids"][: len(ids)] == ids  # one [SEP] per text, not two
     assert set(row["input_ids"][len(ids) :]) == {bert_tokenizer.pad_token_id}
     assert (ids.count(bert_tokenizer.sep_token_id), ids.count(bert_tokenizer.cls_token_id)) == (2, 2)
-    (packed,) = split_texts(Dataset.from_dict({"text": texts[:1]}), bert_tokenizer, 40)["input_ids"]
-    assert packed == bert_tokenizer(texts[0])["input_ids"]
+    (split,) = TextPacker(bert_tokenizer, 40, packing=False, overlap=0)({"text": texts[:1]})["input_ids"].to_pylist()
+    assert split == bert_tokenizer(texts[0])["input_ids"]
 
 
 @pytest.mark.parametrize("attend_across_texts", [False, True])
@@ -483,8 +482,9 @@ def test_evaluation_counts_berts_separator_as_the_end(bert_tokenizer):
     assert result["tokens"] == ids.shape[1] - 1
     assert result["loss"] == pytest.approx(model(ids, labels=ids).loss.item(), rel=1e-5)
     args = ModelArguments(config_overrides="{}")
-    assert make_model(type(model), args, GPT, bert_tokenizer).config.eos_token_id == GPT["eos_token_id"]
-    fields = {name: value for name, value in GPT.items() if not name.endswith("_token_id")}
-    fields["vocab_size"] = len(bert_tokenizer)
-    config = make_model(type(model), args, fields, bert_tokenizer).config
+    fields = GPT | {"vocab_size": len(bert_tokenizer)}
+    config = choose_model(type(model), None, args, fields, bert_tokenizer).config
+    assert config.eos_token_id == GPT["eos_token_id"]
+    fields = {name: value for name, value in fields.items() if not name.endswith("_token_id")}
+    config = choose_model(type(model), None, args, fields, bert_tokenizer).config
     assert (config.eos_token_id, config.pad_token_id) == (bert_tokenizer.sep_token_id, bert_tokenizer.pad_token_id)

@@ -110,10 +110,10 @@ def test_each_family_is_charged_for_each_token_once_what_its_own_loss_says(famil
     assert result["tokens"] == tokens
     assert result["loss"] == pytest.approx(nats / tokens, rel=1e-5) == math.log(result["perplexity"])
     assert result["bits_per_byte"] == pytest.approx(nats / math.log(2) / (3 + 30 + 40 + 3), rel=1e-5)
-    windows = evaluate_language_model(model, tokenizer, texts, batch_size=2, block_size=16, stride=4)
+    windows = evaluate_language_model(model, tokenizer, texts, batch_size=2, block_size=16)
     assert windows["tokens"] == tokens
-    with pytest.raises(ValueError, match="`stride` must be less than `block_size`"):
-        evaluate_language_model(model, tokenizer, texts, block_size=16, stride=16)
+    with pytest.raises(ValueError, match="`block_size` must be from 2"):
+        evaluate_language_model(model, tokenizer, texts, block_size=1)
 
 
 def test_a_tuned_prompt_stands_before_the_tokens(tokenizer):

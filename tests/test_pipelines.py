@@ -23,7 +23,7 @@ from hf_scratch.loading import load_tokenizer
 from hf_scratch.pipelines import register_pipelines
 from hf_scratch.tokenization import target_size, train_tokenizer
 from hf_scratch.training.arguments import ModelArguments
-from hf_scratch.training.model_loading import make_model
+from hf_scratch.training.model_loading import choose_model
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def test_a_translator_with_two_vocabularies_reads_one_and_writes_the_other(tmp_p
     fields = {**TRANSFORMER, "decoder_start_token_id": tokenizer.bos_token_id}
     del fields["vocab_size"]
     torch.manual_seed(0)
-    model = make_model(ScratchTransformerForConditionalGeneration, args, fields, tokenizer)
+    model = choose_model(ScratchTransformerForConditionalGeneration, None, args, fields, tokenizer)
     sizes = (model.config.vocab_size, model.config.decoder_vocab_size)
     assert sizes == (len(tokenizer), target_size(tokenizer)) == (11, 12)
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)

@@ -19,7 +19,6 @@ from transformers import TrainerCallback, TrainingArguments
 
 from hf_scratch import ScratchGPTConfig
 from hf_scratch.data.cache import describe_source
-from hf_scratch.data.masking import TextSplitter
 from hf_scratch.data.pairs import PairEncoder, take_pairs
 from hf_scratch.data.sampling import round_up
 from hf_scratch.data.splits import load_splits
@@ -120,7 +119,7 @@ def test_pairs_in_a_stream_are_batched_by_tokens(tmp_path, joint_tokenizer, mult
 def test_each_text_is_dealt_to_one_process_in_a_pass(make_stream, tokenizer, shards, processes):
     texts = [{"text": f"{i}"} for i in range(60)]
     stream = make_stream(split(texts, shards), buffer_size=5)
-    stream.encode = TextSplitter(tokenizer, 16)  # a row is a text
+    stream.encode = TextPacker(tokenizer, 16, packing=False, overlap=0)  # a row is a text
     seen = Counter()
     for process in range(processes):
         stream.assign_shard(process, processes, seed=3)

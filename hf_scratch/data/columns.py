@@ -12,6 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from datasets import Dataset, Features, Value
 
+from ..tokenization import target_size
+
 ROWS_AT_ONCE = 10_000  # of a column that is checked or counted
 ROWS_PER_PROCESS = 10_000  # fewer are not worth another process
 TEXTS_AT_ONCE = 1000  # that an encoder gets
@@ -131,8 +133,4 @@ def sample_rows(rows: Dataset, columns: Sequence[str], megabytes: float) -> Data
 
 def id_type(tokenizer) -> Value:
     """The type in which a tokenizer's ids are stored: two bytes, or four for a large vocabulary."""
-    vocabularies = [tokenizer.get_vocab()]
-    if hasattr(tokenizer, "target_tokenizer"):
-        vocabularies.append(tokenizer.target_tokenizer.get_vocab())
-    largest = max(max(vocabulary.values()) for vocabulary in vocabularies)
-    return Value("uint16" if largest < 2**16 else "int32")
+    return Value("uint16" if max(len(tokenizer), target_size(tokenizer)) <= 2**16 else "int32")

@@ -1,62 +1,12 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Masked language modelling: the rows, and the collator that masks some tokens (BERT, Devlin et al. 2019)."""
+"""Masked language modelling: the collator that masks some tokens (BERT, Devlin et al. 2019)."""
 
 import zlib
 from typing import Any
 
-import pyarrow as pa
 import torch
-from datasets import Dataset, Features, List
 from torch.nn.utils.rnn import pad_sequence
 from transformers import DataCollatorForLanguageModeling
-
-from .columns import Encoder, encode_rows, id_type
-from .texts import encode_texts, end_id
-
-
-class TextSplitter(Encoder):
-    """Tokenises a batch of texts into rows: see `split_texts`."""
-
-    def __init__(self, tokenizer, block_size: int):
-        self.tokenizer, self.block_size, self.end_id = tokenizer, block_size, end_id(tokenizer)
-        self.features = Features({"input_ids": List(id_type(tokenizer))})
-
-    def __call__(self, batch: dict) -> pa.Table:
-        """Return the rows of a batch of texts."""
-        rows, size = [], self.block_size
-        for ids in encode_texts(self.tokenizer, batch["text"]):
-            ids = [*ids, self.end_id]
-            rows += [ids[begin : begin + size] for begin in range(0, len(ids), size)]
-        return pa.table({"input_ids": rows}, schema=self.features.arrow_schema)
-
-
-def split_texts(
-    texts: Dataset,
-    tokenizer,
-    block_size: int,
-    name: str = "the data",
-    num_proc: int | None = None,
-    cache_file_name: str | None = None,
-) -> Dataset:
-    """Tokenise texts, each as `<s> text </s>`. A text longer than `block_size` becomes several rows.
-
-    A row never holds two texts: an encoder sees all of its row.
-
-    Args:
-        texts: rows with the column "text".
-        tokenizer: encodes a text as `<s> text`.
-        block_size: tokens per row at most.
-        name: what the progress bar calls the texts.
-        num_proc: processes; the result does not depend on them. Default: all cores.
-        cache_file_name: the file for the rows. Default: one in the cache of datasets.
-
-    Returns:
-        Rows of `input_ids`, a list of 1 to `block_size` ints, of two bytes each where the vocabulary allows.
-
-    Raises:
-        ValueError: the tokenizer has no token that ends a text.
-    """
-    return encode_rows(texts, TextSplitter(tokenizer, block_size), name, num_proc, cache_file_name)
 
 
 class MaskingCollator(DataCollatorForLanguageModeling):

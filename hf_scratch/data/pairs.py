@@ -78,7 +78,6 @@ def tokenize_pairs(
     max_target_length: int,
     name: str,
     num_proc: int | None = None,
-    cache_file_name: str | None = None,
 ) -> Dataset:
     """Tokenise pairs. A side that is too long is cut, and its end token kept, as in run_translation.py.
 
@@ -89,14 +88,12 @@ def tokenize_pairs(
         max_target_length: tokens of a target at most, the end token included.
         name: what the progress bar calls the rows.
         num_proc: processes; the result does not depend on them. Default: all cores.
-        cache_file_name: the file for the rows. Default: one in the cache of datasets.
 
     Returns:
         Rows of `input_ids` and `labels` (lists of ints, of two bytes each where the vocabulary allows), `length`
         (tokens of the longer side), and `source_cut` and `target_cut` (whether the side was cut).
     """
-    encode = PairEncoder(tokenizer, max_source_length, max_target_length)
-    return encode_rows(pairs, encode, name, num_proc, cache_file_name)
+    return encode_rows(pairs, PairEncoder(tokenizer, max_source_length, max_target_length), name, num_proc)
 
 
 def count_cut(encoded: Dataset, name: str, max_source_length: int, max_target_length: int) -> str:

@@ -71,11 +71,11 @@ def padding_id(tokenizer) -> int:
 
 
 class TextPacker(Encoder):
-    """Packs a batch of texts into rows: see `pack_texts`."""
+    """Packs a batch of texts into rows: see `pack_texts`. Rows of one text overlap by a token, or by none."""
 
-    def __init__(self, tokenizer, block_size: int, has_prompts: bool = False, packing: bool = True):
+    def __init__(self, tokenizer, block_size: int, has_prompts: bool = False, packing: bool = True, overlap: int = 1):
         self.tokenizer, self.block_size, self.end_id = tokenizer, block_size, end_id(tokenizer)
-        self.packing = packing
+        self.packing, self.overlap = packing, overlap
         self.features = Features({"input_ids": List(id_type(tokenizer))})
         if has_prompts:
             self.features["is_predicted"] = List(Value("bool"))
@@ -94,22 +94,18 @@ class TextPacker(Encoder):
             columns["is_predicted"] = [[i >= prompt for i in range(length)] for prompt, length in lengths]
         if self.packing:
             columns = {column: [list(chain.from_iterable(parts))] for column, parts in columns.items()}
-        step = self.block_size - 1
+        size, overlap = self.block_size, self.overlap
         rows = {
-            column: [part[i : i + self.block_size] for part in parts for i in range(0, max(len(part) - 1, 1), step)]
+            column: [
+                part[i : i + size] for part in parts for i in range(0, max(len(part) - overlap, 1), size - overlap)
+            ]
             for column, parts in columns.items()
         }
         return pa.table(rows, schema=self.features.arrow_schema)
 
 
 def pack_texts(
-    texts: Dataset,
-    tokenizer,
-    block_size: int,
-    name: str = "the data",
-    num_proc: int | None = None,
-    cache_file_name: str | None = None,
-    packing: bool = True,
+    texts: Dataset, tokenizer, block_size: int, num_proc: int | None = None, packing: bool = True
 ) -> Dataset:
     """Pack texts, each as `<s> text </s>`, end to end into rows of `block_size` tokens. Nothing is dropped.
 
@@ -124,9 +120,7 @@ def pack_texts(
         tokenizer: encodes a text as `<s> text`. A prompt and its answer are encoded apart. `</s>` is the tokenizer's
             end token, or BERT's `[SEP]` in a tokenizer without one.
         block_size: tokens per row.
-        name: what the progress bar calls the texts.
         num_proc: processes; the result does not depend on them. Default: all cores.
-        cache_file_name: the file for the rows. Default: one in the cache of datasets.
         packing: whether rows hold several texts. If not, each text begins a row of its own.
 
     Returns:
@@ -137,7 +131,7 @@ def pack_texts(
         ValueError: the tokenizer has no token that ends a text.
     """
     pack = TextPacker(tokenizer, block_size, "prompt" in texts.column_names, packing)
-    return encode_rows(texts, pack, name, num_proc, cache_file_name)
+    return encode_rows(texts, pack, "texts", num_proc)
 
 
 class PackedTextsCollator:

@@ -8,14 +8,13 @@ from functools import partial
 from itertools import chain
 
 import torch
-from accelerate import PartialState
 from datasets import Dataset
 from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 
-from ..data.masking import MaskingCollator, split_texts
-from ..data.texts import encode_texts, end_id, padding_id
+from ..data.masking import MaskingCollator
+from ..data.texts import TextPacker, encode_texts, end_id, padding_id
 from ..training.main_process import on_main_process
 from .processes import compute_batches
 
@@ -27,12 +26,11 @@ def evaluate_language_model(
     texts: Sequence[str],
     batch_size: int = 32,
     block_size: int | None = None,
-    stride: int | None = None,
 ) -> dict:
     """Compute the loss on each text by itself, as `<s> text </s>`. Every token but the first is counted once.
 
-    A text longer than `block_size` is read in windows. A window counts only the tokens that no earlier window has
-    counted, so that each of them has at least `block_size - stride` tokens before it.
+    A text longer than `block_size` is read in windows that advance by half of it. A window counts only the tokens that
+    no earlier window has counted, so that each of them has at least half of `block_size` before it.
 
     Several processes share the batches. All of them must call this, and all get the result of one process.
 
@@ -42,7 +40,6 @@ def evaluate_language_model(
         texts: the texts.
         batch_size: windows per batch.
         block_size: tokens per window. Default: the model's positions.
-        stride: tokens from one window's start to the next one's. Default: half of `block_size`.
 
     A model of transformers computes all logits of a batch at once: lower `batch_size` if they need too much memory.
 
@@ -51,8 +48,8 @@ def evaluate_language_model(
         included), "tokens" (their number) and "seconds".
 
     Raises:
-        ValueError: the model is an encoder, the window is longer than the model's positions, the stride would leave
-            tokens out, or the tokenizer has no token that ends a text.
+        ValueError: the model is an encoder, a window has one token or more than the model's positions, or the
+            tokenizer has no token that ends a text.
     """
     from .metrics import BitsPerByte, combine_in_memory  # imports evaluate
 
@@ -60,19 +57,15 @@ def evaluate_language_model(
         raise ValueError("The model is an encoder: it sees what it would predict. Evaluate it by `mlm_probability`.")
     longest = model.config.max_position_embeddings
     block_size = block_size or longest
-    stride = stride or max(block_size // 2, 1)
-    if not 0 < stride < block_size <= longest:
-        raise ValueError(
-            f"`stride` must be less than `block_size`, and that at most the model's {longest} positions; got {stride} "
-            f"and {block_size}."
-        )
+    if not 1 < block_size <= longest:
+        raise ValueError(f"`block_size` must be from 2 to the model's {longest} positions; it is {block_size}.")
     last = end_id(tokenizer)
     start = time.perf_counter()
     windows = []  # ids, and how many of the last ones are counted
     for ids in encode_texts(tokenizer, texts):
         ids = [*ids, last]
         counted = 1  # <s> is not predicted
-        for begin in range(0, len(ids), stride):
+        for begin in range(0, len(ids), block_size // 2):
             window = ids[begin : begin + block_size]
             end = begin + len(window)
             if end > counted:
@@ -135,8 +128,8 @@ def evaluate_masked_language_model(
         ValueError: the tokenizer has no mask token.
     """
     start = time.perf_counter()
-    with PartialState().local_main_process_first():  # the others read what it has cached
-        rows = split_texts(texts, tokenizer, block_size or model.config.max_position_embeddings).to_list()
+    split = TextPacker(tokenizer, block_size or model.config.max_position_embeddings, packing=False, overlap=0)
+    rows = split(texts[:]).to_pylist()
     collate = MaskingCollator(tokenizer, mlm_probability=mlm_probability)
 
     def compute(batch: Sequence[dict]) -> tuple[float, int, int]:
@@ -228,6 +221,26 @@ def evaluate_answers(
     metric = combine_in_memory(ExactMatch)
     scores = on_main_process(lambda: metric.compute(predictions=answered, references=texts))
     return {"accuracy": scores["exact_match"], "answers": len(texts)}
+
+
+def score_texts(
+    model: PreTrainedModel,
+    tokenizer,
+    rows: Dataset,
+    mlm_probability: float | None = None,
+    batch_size: int = 32,
+    block_size: int | None = None,
+) -> dict:
+    """Score a model on rows of `take_texts`: an encoder on masked tokens, others on texts, and on answers to prompts.
+
+    See `evaluate_masked_language_model`, `evaluate_language_model` and `evaluate_answers`.
+    """
+    if mlm_probability is not None:
+        return evaluate_masked_language_model(model, tokenizer, rows, mlm_probability, batch_size, block_size)
+    scores = evaluate_language_model(model, tokenizer, rows["text"], batch_size, block_size)
+    if "prompt" in rows.column_names:
+        scores |= evaluate_answers(model, tokenizer, rows["text"], rows["prompt"])
+    return scores
 
 
 def sample_text(model: PreTrainedModel, tokenizer, prompt: str, max_new_tokens: int = 100, seed: int = 0) -> str:

@@ -20,16 +20,13 @@ class _PlainLogFormatter(LogFormatter):
         return f"{x:g}" if super().__call__(x, pos) else ""
 
 
-def plot_learning_curve(log_history: list[dict], output_dir: str, objective: str = "training objective") -> str:
+def plot_learning_curve(log_history: list[dict], output_dir: str, objective: str = "training objective") -> None:
     """Draw losses over steps. Below them: BLEU and exact matches if the run has them, else the learning rate.
 
     Args:
         log_history: `trainer.state.log_history`.
         output_dir: the folder of the picture.
         objective: what the training loss is, which may hold more than the cross-entropy with the labels.
-
-    Returns:
-        The picture's path in `output_dir`.
     """
     series = {"loss": [], "eval_loss": [], "eval_bleu": [], "eval_exact_match": [], "learning_rate": []}
     has_ended = False
@@ -64,9 +61,7 @@ def plot_learning_curve(log_history: list[dict], output_dir: str, objective: str
     below.set_xlabel("step")
     for axis in (losses, below):
         axis.grid(alpha=0.3)
-    path = os.path.join(output_dir, "learning_curve.png")
-    figure.savefig(path, dpi=120)
-    return path
+    figure.savefig(os.path.join(output_dir, "learning_curve.png"), dpi=120)
 
 
 def _plot_points(axis: Axes, points: list[tuple[float, float]], **style) -> None:

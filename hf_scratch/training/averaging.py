@@ -15,10 +15,10 @@ from torch.distributed.tensor import DTensor
 from transformers import Trainer, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
 
-from ..loading import require_output_dir
+from ..loading import SHARDS, require_output_dir
 from ..manifest import MANIFEST, write_manifest
 from .checkpoints import is_early, step_of
-from .fsdp import has_shards, read_shards
+from .fsdp import read_shards
 from .main_process import on_main_process
 
 logger = logging.getLogger(__name__)
@@ -38,7 +38,8 @@ def average_checkpoints(folders: Sequence[str | Path]) -> dict[str, torch.Tensor
     """
     totals: dict[str, torch.Tensor] = {}
     for folder in folders:
-        state = read_shards(folder) if has_shards(folder) else load_file(Path(folder, "model.safetensors"))
+        has_shards = Path(folder, SHARDS).is_dir()
+        state = read_shards(folder) if has_shards else load_file(Path(folder, "model.safetensors"))
         for name, tensor in state.items():
             # summed in float64, so that the mean of equal checkpoints equals them bit for bit
             totals[name] = totals.get(name, 0) + tensor.double()

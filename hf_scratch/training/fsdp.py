@@ -70,11 +70,6 @@ def shard_shared_weights(model: nn.Module, accelerator: Accelerator) -> None:
             )
 
 
-def has_shards(checkpoint: str | Path) -> bool:
-    """Return whether a checkpoint holds its weights in shards (torch.distributed.checkpoint)."""
-    return Path(checkpoint, SHARDS).is_dir()
-
-
 def read_shards(checkpoint: str | Path) -> dict[str, torch.Tensor]:
     """Read the whole weights of a checkpoint of shards, in this process alone."""
     reader = FileSystemReader(Path(checkpoint, SHARDS))

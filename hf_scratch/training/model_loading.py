@@ -23,20 +23,36 @@ def choose_model(
     tokenizer: PreTrainedTokenizerBase,
     **fields: Any,
 ) -> PreTrainedModel:
-    """Load the model that a training starts from, `model_name_or_path`, or make a new one.
+    """Load the model that a training starts from, `model_name_or_path`, or make one with random weights.
 
     A model that is stored in half precision is loaded in float32, since its weights could not follow small updates.
     `config_overrides` may choose another dtype.
 
     Args:
-        auto_class: the Auto class that loads a model. For the other arguments, see `make_model`.
+        model_class: the class of a new model.
+        auto_class: the Auto class that loads a model.
+        model_args: the script's arguments.
+        config_overrides: fields of the config that the user has set; they replace all others.
+        tokenizer: gives a new config its sizes of vocabulary and its special tokens.
+        fields: other fields of a new config.
 
     Raises:
         UserError: see `load_checkpoint`.
-        ValueError: the tokenizer has more tokens than the model has embeddings, or a field has a wrong value.
+        ValueError: the tokenizer has more tokens than the model has embeddings, or none that ends a text, or a field
+            has a wrong value.
     """
     if model_args.model_name_or_path is None:
-        model = make_model(model_class, model_args, config_overrides, tokenizer, **fields)
+        special = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id")}
+        special["eos_token_id"] = end_id(tokenizer)
+        multiple = model_args.pad_vocab_to_multiple_of
+        sizes = {"vocab_size": round_up(len(tokenizer), multiple)}
+        if hasattr(tokenizer, "target_tokenizer"):
+            sizes["decoder_vocab_size"] = round_up(target_size(tokenizer), multiple)
+            sizes["share_encoder_decoder_embeddings"] = False
+        fields = {**sizes, **special, **fields, **config_overrides}
+        config_class: Any = model_class.config_class  # None only for a class without a configuration
+        config = config_class(**fields, attn_implementation=model_args.attn_implementation)
+        model = model_class(config).to(config.dtype or torch.float32)
     else:
         model = load_checkpoint(
             auto_class,
@@ -69,13 +85,6 @@ def load_teachers(
 ) -> list[PreTrainedModel]:
     """Load the models that a training learns from, in float32.
 
-    Args:
-        auto_class: the Auto class that loads them.
-        paths: folders or Hub ids.
-        model: the model that learns.
-        model_args: the script's arguments.
-        tokenizer: the training's.
-
     Raises:
         UserError: see `load_checkpoint` and `load_tokenizer`.
         ValueError: a teacher has another vocabulary, another first token of the decoder, or another attention: one
@@ -99,35 +108,3 @@ def load_teachers(
 
 def _vocabularies(tokenizer: PreTrainedTokenizerBase) -> list[dict[str, int]]:
     return [each.get_vocab() for each in (tokenizer, getattr(tokenizer, "target_tokenizer", tokenizer))]
-
-
-def make_model(
-    model_class: type[PreTrainedModel],
-    model_args: ModelArguments,
-    config_overrides: dict[str, Any],
-    tokenizer: PreTrainedTokenizerBase,
-    **fields: Any,
-) -> PreTrainedModel:
-    """Make a model with random weights and the tokenizer's vocabulary.
-
-    Args:
-        model_class: the model's class.
-        model_args: the script's arguments.
-        config_overrides: fields of the config that the user has set; they replace all others.
-        tokenizer: gives the config its sizes of vocabulary and its special tokens.
-        fields: other fields of the config.
-
-    Raises:
-        ValueError: the tokenizer has no token that ends a text, or a field has a wrong value.
-    """
-    special = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id")}
-    special["eos_token_id"] = end_id(tokenizer)
-    multiple = model_args.pad_vocab_to_multiple_of
-    sizes = {"vocab_size": round_up(len(tokenizer), multiple)}
-    if hasattr(tokenizer, "target_tokenizer"):
-        sizes["decoder_vocab_size"] = round_up(target_size(tokenizer), multiple)
-        sizes["share_encoder_decoder_embeddings"] = False
-    fields = {**sizes, **special, **fields, **config_overrides}
-    config_class: Any = model_class.config_class  # None only for a class without a configuration
-    config = config_class(**fields, attn_implementation=model_args.attn_implementation)
-    return model_class(config).to(config.dtype or torch.float32)

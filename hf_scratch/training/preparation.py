@@ -24,7 +24,6 @@ from ..data.cache import (
     save_prepared,
 )
 from ..data.columns import Encoder, encode_rows, iterate_texts, sample_rows
-from ..data.masking import TextSplitter
 from ..data.pairs import PairEncoder, take_pairs
 from ..data.splits import describe_split, load_from_arguments
 from ..data.streaming import RowStream, load_stream
@@ -249,7 +248,7 @@ class TextPreparation(Preparation):
     def row_encoder(self) -> Encoder:
         args = self.data_args
         if args.mlm_probability is not None:
-            return TextSplitter(self.tokenizer, args.block_size)
+            return TextPacker(self.tokenizer, args.block_size, packing=False, overlap=0)
         return TextPacker(self.tokenizer, args.block_size, args.prompt_column is not None, args.packing)
 
 

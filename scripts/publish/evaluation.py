@@ -78,12 +78,5 @@ def evaluate_folder(folder: Path, dataset: str) -> str:
     figures = (evaluate_writer if is_writer else evaluate_translator)(folder, dataset)
     for scores in figures["metrics"].values():
         del scores["seconds"]
-    return json.dumps(_round(figures), indent=1, ensure_ascii=False) + "\n"
-
-
-def _round(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _round(each) for name, each in value.items()}
-    if isinstance(value, list):
-        return [_round(each) for each in value]
-    return round(value, 4) if isinstance(value, float) else value
+    rounded = json.loads(json.dumps(figures), parse_float=lambda text: round(float(text), 4))
+    return json.dumps(rounded, indent=1, ensure_ascii=False) + "\n"
