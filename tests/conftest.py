@@ -132,7 +132,7 @@ VARIANTS = {
     },
 }  # fmt: skip
 
-_DROPOUT = "only training drops out: test_models.py compares both modes, and test_cpu.py the masks"
+_DROPOUT = "only training drops out: test_configuration.py compares evaluations, and test_cpu.py the masks"
 _WEIGHTS = "only the initial weights: test_models.py measures them"
 _TOKEN_ID = "read by labels and `generate()`: test_losses.py, test_generation.py and test_decoding.py set it"
 # field: why it does not change what a model computes from given weights and inputs

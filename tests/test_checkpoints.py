@@ -2,7 +2,7 @@ import pytest
 import torch
 from conftest import make_gpt, make_transformer
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
+from transformers import AutoModelForCausalLM
 
 from hf_scratch.errors import UserError
 from hf_scratch.loading import load_checkpoint
@@ -23,13 +23,6 @@ def test_the_average_of_equals_is_each_of_them(tmp_path):
     state = load_file(tmp_path / "model.safetensors")
     average = average_checkpoints([str(tmp_path)] * 3)
     assert all(torch.equal(average[name], tensor) for name, tensor in state.items())
-
-
-def test_the_other_family_is_named(tmp_path):
-    make_gpt().save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match="AutoModelForSeq2SeqLM does not load"):
-        load_checkpoint(AutoModelForSeq2SeqLM, str(tmp_path))
-    assert load_checkpoint(AutoModelForCausalLM, str(tmp_path)).config.model_type == "scratch_gpt"
 
 
 def test_a_folder_without_a_model_is_named(tmp_path):

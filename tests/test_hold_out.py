@@ -4,17 +4,10 @@
 import json
 
 import pytest
+from test_scripts import write_splits
 
 ROWS = [{"en": f"sentence {i % 150}", "de": f"Satz {i}"} for i in range(200)]  # 50 sources occur twice
 OTHERS = {"validation": ROWS[:3], "test": ROWS[:5]}
-
-
-def write(folder, rows, **splits):
-    folder.mkdir()
-    for name, part in {"train": rows, **splits}.items():
-        text = "".join(json.dumps(row) + "\n" for row in part)
-        (folder / f"{name}.jsonl").write_text(text, encoding="utf-8")
-    return folder
 
 
 def read(path) -> list[dict]:
@@ -25,7 +18,8 @@ def test_the_same_texts_are_held_out_in_any_order(run_here, tmp_path):
     parts = []
     for name, rows in {"a": ROWS, "b": [*ROWS[::-1], {"en": "another", "de": "ein anderer"}]}.items():
         out = tmp_path / f"{name}_out"
-        flags = ["--dataset_name", write(tmp_path / name, rows, **OTHERS), "--column", "en", "--output_dir", out]
+        data = write_splits(tmp_path / name, train=rows, **OTHERS)
+        flags = ["--dataset_name", data, "--column", "en", "--output_dir", out]
         printed = run_here("hold_out", *flags).stdout
         train, held_out = read(out / "train.jsonl"), read(out / "test.jsonl")
         assert printed.strip() == f"train: {len(train)} rows, validation: 3 rows, test: {len(held_out)} rows"
@@ -40,14 +34,14 @@ def test_the_same_texts_are_held_out_in_any_order(run_here, tmp_path):
 def test_pairs_in_one_column_are_held_out_by_a_language(run_here, tmp_path):
     outs = []
     for name, rows in {"flat": ROWS, "nested": [{"translation": row} for row in ROWS]}.items():
-        data = write(tmp_path / name, rows)
+        data = write_splits(tmp_path / name, train=rows)
         outs.append(tmp_path / f"{name}_out")
         run_here("hold_out", "--dataset_name", data, "--column", "en", "--output_dir", outs[-1])
     assert read(outs[0] / "test.jsonl") == [row["translation"] for row in read(outs[1] / "test.jsonl")]
 
 
 def test_dates_stay_dates(run_here, tmp_path):
-    data = write(tmp_path / "data", [{**row, "when": "2024-01-01T00:00:00"} for row in ROWS])
+    data = write_splits(tmp_path / "data", train=[{**row, "when": "2024-01-01T00:00:00"} for row in ROWS])
     run_here("hold_out", "--dataset_name", data, "--column", "en", "--output_dir", tmp_path / "out")
     assert {row["when"][:19] for row in read(tmp_path / "out" / "train.jsonl")} == {"2024-01-01T00:00:00"}
 
@@ -63,7 +57,7 @@ def test_dates_stay_dates(run_here, tmp_path):
     ],
 )
 def test_bad_input_is_named_and_leaves_nothing(run_here, tmp_path, flags, message):
-    data = write(tmp_path / "data", ROWS, **OTHERS)
+    data = write_splits(tmp_path / "data", train=ROWS, **OTHERS)
     flags = [str(flag).format(data=data) for flag in flags]
     process = run_here("hold_out", "--dataset_name", data, "--output_dir", tmp_path / "out", *flags, check=False)
     assert process.returncode == 2

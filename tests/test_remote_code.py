@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import torch
-from conftest import FAMILIES
+from conftest import FAMILIES, make_gpt
 from transformers import pipeline
 
 from hf_scratch.pipelines import TranslationPipeline
@@ -30,7 +30,8 @@ else:
     raise AssertionError("the package can be imported: the test would prove nothing")
 
 import torch
-from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForSeq2SeqLM
+from transformers import AutoTokenizer, Trainer, TrainingArguments, pipeline
 
 results = {}
 for family, auto in (("gpt", AutoModelForCausalLM), ("transformer", AutoModelForSeq2SeqLM)):
@@ -64,6 +65,14 @@ for family, auto in (("gpt", AutoModelForCausalLM), ("transformer", AutoModelFor
     if family == "gpt":
         writer = pipeline("text-generation", model=folder, **trust)
         results["text"] = writer("to be", max_new_tokens=5, do_sample=False)[0]["generated_text"]
+        for task, labels in {"text-classification": 1, "token-classification": [1, 0, 1]}.items():
+            classifier = pipeline(task, model=folder, **trust)
+            assert classifier("to be")
+            arguments = TrainingArguments(f"{again}-{task}", max_steps=1, report_to="none", use_cpu=True)
+            rows = [{"input_ids": [5, 6, 7], "labels": labels}]
+            assert Trainer(classifier.model, arguments, train_dataset=rows).train().training_loss > 0
+encoder = AutoModelForMaskedLM.from_pretrained(f"{sys.argv[1]}/encoder", trust_remote_code=True)
+assert encoder(ids, labels=ids).loss.isfinite()
 print(json.dumps(results))
 """
 
@@ -76,6 +85,8 @@ def test_a_saved_folder_loads_generates_and_saves_without_the_package(tmp_path):
         model.save_pretrained(tmp_path / family)
         tokenizer.save_pretrained(tmp_path / family)
         expected[family] = model.generate(torch.tensor([[5, 6, 7]]), max_new_tokens=6, do_sample=False).tolist()
+
+    make_gpt(is_causal=False).save_pretrained(tmp_path / "encoder")
 
     script = tmp_path / "without_the_package.py"
     script.write_text(WITHOUT_THE_PACKAGE, encoding="utf-8")

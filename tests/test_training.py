@@ -8,7 +8,6 @@ import torch
 from conftest import TRANSFORMER, make_gpt, make_transformer
 from datasets import Dataset
 from peft import LoraConfig, get_peft_model
-from torch.distributed.fsdp import fully_shard
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import (
@@ -29,7 +28,7 @@ from hf_scratch.data.pairs import tokenize_pairs
 from hf_scratch.flops import count_flops
 from hf_scratch.manifest import write_manifest
 from hf_scratch.training.arguments import DataArguments, ModelArguments
-from hf_scratch.training.averaging import average_checkpoints, evaluate_and_select_weights, load_weights
+from hf_scratch.training.averaging import evaluate_and_select_weights
 from hf_scratch.training.callbacks import StopCallback, stopping_callbacks
 from hf_scratch.training.checkpoints import whole_checkpoints
 from hf_scratch.training.command_line import OUR_DEFAULTS
@@ -308,26 +307,6 @@ def test_the_weights_of_the_lowest_loss_are_kept(make_trainer):
         assert kept["weights"] == "averaged over 3 checkpoints"
         assert trainer.evaluate()["eval_loss"] == kept["eval_loss"] < worse
         torch.nn.init.constant_(next(trainer.model.parameters()), math.nan)
-
-
-def test_an_average_is_loaded_into_a_model_sharded_by_fsdp2(one_process_group, tmp_path):
-    for name, step in (("a", 0.0), ("b", 1.0)):
-        model = make_transformer()
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter.add_(step)
-        model.save_pretrained(tmp_path / name)
-    average = average_checkpoints([tmp_path / "a", tmp_path / "b"])
-    model = make_transformer()
-    for layer in model.model.decoder.layers:
-        fully_shard(layer)
-    fully_shard(model)
-    ids = torch.randint(3, 60, (2, 5))
-    model(input_ids=ids, labels=ids)  # which leaves the root's weights whole
-    load_weights(model, average)
-    for name, parameter in model.named_parameters():
-        if name in average:
-            torch.testing.assert_close(parameter.full_tensor(), average[name])
 
 
 class Spoil(TrainerCallback):
