@@ -51,10 +51,10 @@ test-faults: setup  ## kill, stop and resume training runs: 14 minutes, or 8 wit
 test-scale: setup  ## several processes and machines, killed, restarted and resumed: 16 minutes
 	$(BIN)/python -m pytest -m slow tests/test_scale*.py tests/test_streaming.py
 
-test-engines: setup  ## the published models in CTranslate2, llama.cpp, onnxruntime and transformers serve: 5 minutes
+test-engines: setup  ## the published models in CTranslate2, llama.cpp, onnxruntime and transformers serve: 8 minutes
 	$(BIN)/python -m pytest -m slow -rs tests/test_engines.py
 
-test-browser: setup  ## use the explorer in headless Chromium, if it is installed: 2 minutes
+test-browser: setup  ## use the explorer in headless Chromium, if it is installed: 4 minutes
 	$(BIN)/python -m pytest -m slow tests/test_browser.py
 
 test-min: test  ## the suite on the lowest supported transformers, today the pinned version
