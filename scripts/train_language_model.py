@@ -120,7 +120,7 @@ def train(trainer: LanguageModelTrainer, texts: dict, arguments: TrainingCommand
     saved = auto_class_of(trainer.model.config).from_pretrained(args.output_dir).to(args.device)  # without autocast
     for name in ("validation", "test"):
         if name in texts:
-            results[name] = score_texts(saved, tokenizer, texts[name], data_args.mlm_probability)
+            results[name] = score_texts(saved, tokenizer, texts[name], **masking(data_args))
             trainer.log_metrics(name, results[name])
             trainer.save_metrics(name, results[name])
     if args.should_save:
@@ -130,6 +130,12 @@ def train(trainer: LanguageModelTrainer, texts: dict, arguments: TrainingCommand
         if data_args.sample_prompt is not None:
             print(f"After training: {sample_text(saved, tokenizer, data_args.sample_prompt)}")
         print(f"The model, its curve and its card are in {args.output_dir}")
+
+
+def masking(data_args: LanguageModelArguments) -> dict:
+    """The arguments of `score_texts` that let it mask the rows of an encoder as its training does."""
+    share, length = data_args.mlm_probability, data_args.block_size
+    return {} if share is None else {"mlm_probability": share, "block_size": length}
 
 
 def continue_texts(model, tokenizer, texts: dict) -> list[tuple[str, str]]:
@@ -153,7 +159,7 @@ def time_scoring(arguments: TrainingCommand, trainer: LanguageModelTrainer, text
     for name in ("validation", "test"):
         if name in texts:
             sample, start = every_nth(texts[name]), time.monotonic()
-            score_texts(trainer.model, trainer.processing_class, sample, arguments.data_args.mlm_probability)
+            score_texts(trainer.model, trainer.processing_class, sample, **masking(arguments.data_args))
             seconds += (time.monotonic() - start) * len(texts[name]) / len(sample)
     return 0.0, seconds
 

@@ -303,7 +303,7 @@ def choose_model_and_batch(
         for part in {divisors[-1], divisors[min(1, len(divisors) - 1)]}:  # 8 and 2: the others are near the line
             trainer, *_ = prepare(arguments.change(options(model, part) | measuring), None)
             times[1 / part] = time_steps(trainer, arguments)
-        parameters, seconds = trainer.model.num_parameters(), end - time.monotonic()
+        parameters, seconds = trainer.model.num_parameters(), max(1.0, end - time.monotonic())
         data = batch // part * unit * trainer.state.global_step / trainer.state.epoch
         for part in divisors:
             step = float(np.polyval(np.polyfit([*times], [*times.values()], len(times) - 1), 1 / part))
