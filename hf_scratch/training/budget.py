@@ -357,12 +357,12 @@ def measure_speed(
         check_validation_data(arguments.args, ["train"])
     step = time_steps(trainer, arguments)
     trainer.model.eval()
-    trainer.remove_autocast()
     count, row = 0 if arguments.args.eval_strategy == "no" else len(data["validation"]), 0.0
     if count:
         rows: Any = trainer.eval_dataset  # of token ids; documents may share one
         sample = every_nth(rows)
         row = trainer.evaluate(sample)["eval_runtime"] / len(sample) * len(rows) / count
+    trainer.remove_autocast()
     generation, scoring = time_scoring(arguments, trainer, data, *others)
     return Speed(
         step=step,
