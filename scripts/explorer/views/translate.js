@@ -262,7 +262,7 @@ export class TranslateView {
   mark(weights, side, index) {
     [...byId("weave-source").children].forEach((chip, i) => {
       chip.classList.toggle("here", side === "source" && i === index);
-      chip.style.setProperty("--weight", `${Math.round(70 * (weights[i] ?? 0))}%`);
+      chip.style.setProperty("--weight", `${Math.round(50 * (weights[i] ?? 0))}%`); // more would hide the text
       chip.querySelector(".share").textContent = weights[i] >= 0.01 ? percent(weights[i]) : "";
     });
     [...byId("weave-target").children].forEach((chip, i) => chip.classList.toggle("here", side === "target" && i === index));
