@@ -145,11 +145,10 @@ class _StepClock(TrainerCallback):
 
 
 class Replanner(TrainerCallback):
-    """Plans the rest of a training again where it would end late: steps or evaluations are slower than measured.
+    """Plans the rest of a training again where steps or evaluations take another time than measured.
 
-    It then has fewer steps; if it becomes faster, more again, up to the first plan's. Its schedule is that of a
-    training which was begun with as many in all. The plan and the run's command are written anew: the run is then as
-    one that was resumed with these options.
+    It then has fewer or more steps. Its schedule is that of a training which was begun with as many in all. The plan
+    and the run's command are written anew: the run is then as one that was resumed with these options.
 
     Args:
         file: the plan's.
@@ -161,7 +160,6 @@ class Replanner(TrainerCallback):
 
     def __init__(self, file: Path, options: dict[str, Any], speed: Speed, begin: float, end: float):
         self.file, self.options, self.speed, self.begin, self.end = file, options, speed, begin, end
-        self.most = options["max_steps"]  # Trainer begins no more epochs than these steps need
         # the seconds of an evaluation: as measured before, later those of the last one
         self.evaluation = options.get("max_eval_samples", speed.rows) * speed.row
         self.last: float | None = None  # when the last step ended, unless something else came after it
@@ -179,7 +177,7 @@ class Replanner(TrainerCallback):
         ahead = state.max_steps // interval - state.global_step // interval  # evaluations, one at the end
         scoring = self.speed.scoring * seconds / self.speed.step
         left = self.end - now - RESERVED_FRACTION * (self.end - self.begin) - scoring
-        possible = min((left - ahead * self.evaluation) / seconds, self.most - state.global_step)  # steps
+        possible = (left - ahead * self.evaluation) / seconds  # steps
         late = state.max_steps - state.global_step - possible
 
         def total(interval: int) -> int:

@@ -3,6 +3,7 @@
 
 import copy
 import os
+import sys
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -28,6 +29,7 @@ from ..models.modeling_scratch_gpt import ScratchGPTForCausalLM
 from ..models.modeling_scratch_transformer import ScratchTransformerForConditionalGeneration
 from ..models.scratch_base import ScratchPreTrainedModel
 from ..models.scratch_loss import Teacher
+from .budget import Replanner
 from .callbacks import TokenCount, TrainingTime
 from .fsdp import fsdp_plugin, prepare_fsdp, shard_shared_weights
 from .resuming import CheckpointKeeper
@@ -56,6 +58,7 @@ class ScratchTrainerMixin(Trainer):
       stock trainers fill up the processes' last batches with other rows. With
       `train_sampling_strategy="batch_rebalance"`, `dispatch_batches`, `split_batches` or an iterable dataset other
       than a `RowStream`, batches are stock.
+    - `set_initial_training_values`: a training that is fitted into a time may begin more epochs than it planned.
     - `get_batch_samples`: counts tokens, keeps the position in a stream, and gives no batch to a resumed run that is
       over.
     - `get_eval_dataloader`, `evaluation_loop` and `prediction_step`: an evaluation reports the cross-entropy without
@@ -272,6 +275,10 @@ class ScratchTrainerMixin(Trainer):
             dispatch_batches=False,
             non_blocking=self.accelerator.non_blocking,
         )
+
+    def set_initial_training_values(self, *args, **kwargs):
+        epochs, *others = super().set_initial_training_values(*args, **kwargs)
+        return sys.maxsize if self.checkpoints.callbacks(Replanner) else epochs, *others  # `max_steps` ends it
 
     def get_batch_samples(self, epoch_iterator, num_batches, device):
         """As stock, counting tokens, and noting the position in a stream. A resumed run that is over gets no batch."""
