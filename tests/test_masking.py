@@ -46,11 +46,17 @@ def make_trainer(tokenizer, rows, folder, collator, **options):
 
 
 def test_a_row_is_one_text_or_part_of_one(tokenizer):
-    rows = split_texts(ROWS, tokenizer, 10)["input_ids"]
-    assert max(map(len, rows)) == 10
+    rows = split_texts(ROWS, tokenizer, 9)["input_ids"]
+    assert max(map(len, rows)) == 9
     tokens = [token for row in rows for token in row]
     assert tokens == [token for text in TEXTS for token in [*tokenizer(text)["input_ids"], tokenizer.eos_token_id]]
     assert all(token != tokenizer.bos_token_id for row in rows for token in row[1:])
+
+
+def test_no_row_has_the_end_token_alone_which_is_never_masked(tokenizer):
+    beginnings = [{"text": TEXTS[0][:length]} for length in range(1, 1 + len(TEXTS[0]))]
+    rows = split_texts(Dataset.from_list(beginnings), tokenizer, 5)["input_ids"][:]
+    assert [tokenizer.eos_token_id] not in rows
 
 
 def test_masked_tokens_alone_have_labels(tokenizer):

@@ -71,7 +71,10 @@ def padding_id(tokenizer) -> int:
 
 
 class TextPacker(Encoder):
-    """Packs a batch of texts into rows: see `pack_texts`. Rows of one text overlap by a token, or by none."""
+    """Packs a batch of texts into rows: see `pack_texts`. Rows of one text overlap by a token, or by none.
+
+    No row has the end token alone.
+    """
 
     def __init__(self, tokenizer, block_size: int, has_prompts: bool = False, packing: bool = True, overlap: int = 1):
         self.tokenizer, self.block_size, self.end_id = tokenizer, block_size, end_id(tokenizer)
@@ -96,9 +99,7 @@ class TextPacker(Encoder):
             columns = {column: [list(chain.from_iterable(parts))] for column, parts in columns.items()}
         size, overlap = self.block_size, self.overlap
         rows = {
-            column: [
-                part[i : i + size] for part in parts for i in range(0, max(len(part) - overlap, 1), size - overlap)
-            ]
+            column: [part[i : i + size] for part in parts for i in range(0, max(len(part) - 1, 1), size - overlap)]
             for column, parts in columns.items()
         }
         return pa.table(rows, schema=self.features.arrow_schema)

@@ -36,7 +36,7 @@ MAX_EVALUATIONS, MIN_EVALUATIONS, EVALUATION_FRACTION = 10, 4, 0.1  # the last: 
 WARMUP_FRACTION = 1 / 8  # of the steps
 RESERVED_FRACTION = 0.03  # of the time, for checkpoints and the card
 TRAINING_FRACTION = 0.8  # of the time, about, is for steps
-DELAY_FRACTION = 0.05  # of the time, by which a training may end late or early
+DELAY_FRACTION = 0.3  # of the steps that are left, by which a training may be late or early before it is planned again
 BATCH_FACTOR, EPOCHS = 2.3, 8  # of `predict_loss`; see "The budget's choice" in scripts/README.md
 SAMPLE_ROWS = 128  # that are scored to measure how long that takes
 MEASURING = {  # the options of the training that is measured
@@ -147,8 +147,9 @@ class _StepClock(TrainerCallback):
 class Replanner(TrainerCallback):
     """Plans the rest of a training again where steps or evaluations take another time than measured.
 
-    It then has fewer or more steps. Its schedule is that of a training which was begun with as many in all. The plan
-    and the run's command are written anew: the run is then as one that was resumed with these options.
+    It then has fewer or more steps. Its schedule is that of a training which was begun with as many in all, but the
+    warm-up becomes no longer. The plan and the run's command are written anew: the run is then as one that was resumed
+    with these options.
 
     Args:
         file: the plan's.
@@ -163,7 +164,8 @@ class Replanner(TrainerCallback):
         # the seconds of an evaluation: as measured before, later those of the last one
         self.evaluation = options.get("max_eval_samples", speed.rows) * speed.row
         self.last: float | None = None  # when the last step ended, unless something else came after it
-        self.seconds, self.steps = 0.0, 0  # that were timed since the last plan
+        self.step = speed.step  # seconds; recent ones count more
+        self.seconds, self.steps = 0.0, 0  # of the steps since it was changed
 
     def on_step_end(self, args, state, control, lr_scheduler: Any = None, **kwargs):
         now = time.monotonic()
@@ -173,31 +175,33 @@ class Replanner(TrainerCallback):
         is_over = state.global_step >= state.max_steps
         if is_over or state.global_step % args.logging_steps or self.steps < max(MIN_TIMED_STEPS, args.save_steps / 2):
             return
-        seconds, interval = self.seconds / self.steps, args.save_steps
+        self.step, interval = (self.step + self.seconds / self.steps) / 2, args.save_steps
+        self.seconds, self.steps, seconds = 0.0, 0, self.step
         ahead = state.max_steps // interval - state.global_step // interval  # evaluations, one at the end
         scoring = self.speed.scoring * seconds / self.speed.step
         left = self.end - now - RESERVED_FRACTION * (self.end - self.begin) - scoring
         possible = (left - ahead * self.evaluation) / seconds  # steps
+        if possible < ahead:  # the time is over, or nearly: one evaluation is enough
+            ahead = 1
         late = state.max_steps - state.global_step - possible
 
         def total(interval: int) -> int:
             return (state.global_step // interval + ahead) * interval
 
-        if abs(late) * seconds > DELAY_FRACTION * (self.end - self.begin):
+        if abs(late) > DELAY_FRACTION * (state.max_steps - state.global_step):
             wanted = max(1, int(possible / ahead))
             if late > 0 or total(wanted) > state.max_steps:
                 interval = wanted
         interval = -highest_of_processes(-interval)
         if interval == args.save_steps:
             return
-        self.seconds, self.steps = 0.0, 0
         steps = total(interval)
         warmup = min(self.options["warmup_steps"], max(state.global_step, math.ceil(WARMUP_FRACTION * steps)))
         changed = {"max_steps": steps, "warmup_steps": warmup, "save_steps": interval}
         if "eval_steps" in self.options:
             changed["eval_steps"] = interval
         if args.should_save:
-            print(f"\nA new plan: {steps:,} steps; the last ones took {seconds:.3g} s each.", flush=True)
+            print(f"\nA new plan: {steps:,} steps; the last ones took about {seconds:.3g} s each.", flush=True)
             self.file.write_text(json.dumps(self.options | changed), encoding="utf-8")
         self.options |= changed
         args.words = [*args.words[: -len(self.options)], *recipe_to_flags(self.options)]
