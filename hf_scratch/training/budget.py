@@ -23,7 +23,7 @@ from ..data.cache import is_prepared
 from ..errors import UserError
 from ..recipes import SIZES, recipe_to_flags
 from .arguments import check_validation_data
-from .callbacks import StopCallback, highest_of_processes
+from .callbacks import LengthCallback, StopCallback, highest_of_processes
 from .command_line import TrainingCommand
 from .main_process import on_main_process
 
@@ -144,7 +144,7 @@ class _StepClock(TrainerCallback):
         self.start, self.steps = now, 0
 
 
-class Replanner(TrainerCallback):
+class Replanner(LengthCallback):
     """Plans the rest of a training again where steps or evaluations take another time than measured.
 
     It then has fewer or more steps. Its schedule is that of a training which was begun with as many in all, but the

@@ -27,6 +27,10 @@ from .runs import resume_hint
 logger = logging.getLogger(__name__)
 
 
+class LengthCallback(TrainerCallback):
+    """A callback that may raise `max_steps` while a training runs."""
+
+
 class TrainingTime(TrainerCallback):
     """Add the minutes since the start of training to each log entry. A resumed run continues from its last entry."""
 

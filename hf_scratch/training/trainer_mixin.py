@@ -29,8 +29,7 @@ from ..models.modeling_scratch_gpt import ScratchGPTForCausalLM
 from ..models.modeling_scratch_transformer import ScratchTransformerForConditionalGeneration
 from ..models.scratch_base import ScratchPreTrainedModel
 from ..models.scratch_loss import Teacher
-from .budget import Replanner
-from .callbacks import TokenCount, TrainingTime
+from .callbacks import LengthCallback, TokenCount, TrainingTime
 from .fsdp import fsdp_plugin, prepare_fsdp, shard_shared_weights
 from .resuming import CheckpointKeeper
 
@@ -278,7 +277,7 @@ class ScratchTrainerMixin(Trainer):
 
     def set_initial_training_values(self, *args, **kwargs):
         epochs, *others = super().set_initial_training_values(*args, **kwargs)
-        return sys.maxsize if self.checkpoints.callbacks(Replanner) else epochs, *others  # `max_steps` ends it
+        return sys.maxsize if self.checkpoints.callbacks(LengthCallback) else epochs, *others  # `max_steps` ends it
 
     def get_batch_samples(self, epoch_iterator, num_batches, device):
         """As stock, counting tokens, and noting the position in a stream. A resumed run that is over gets no batch."""
