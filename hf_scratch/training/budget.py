@@ -176,11 +176,11 @@ class Replanner(LengthCallback):
         if is_over or state.global_step % args.logging_steps or self.steps < max(MIN_TIMED_STEPS, args.save_steps / 2):
             return
         self.step, interval = (self.step + self.seconds / self.steps) / 2, args.save_steps
-        self.seconds, self.steps, seconds = 0.0, 0, self.step
+        self.seconds, self.steps = 0.0, 0
         ahead = state.max_steps // interval - state.global_step // interval  # evaluations, one at the end
-        scoring = self.speed.scoring * seconds / self.speed.step
+        scoring = self.speed.scoring * self.step / self.speed.step
         left = self.end - now - RESERVED_FRACTION * (self.end - self.begin) - scoring
-        possible = (left - ahead * self.evaluation) / seconds  # steps
+        possible = (left - ahead * self.evaluation) / self.step  # steps
         if possible < ahead:  # the time is over, or nearly: one evaluation is enough
             ahead = 1
         late = state.max_steps - state.global_step - possible
@@ -201,7 +201,7 @@ class Replanner(LengthCallback):
         if "eval_steps" in self.options:
             changed["eval_steps"] = interval
         if args.should_save:
-            print(f"\nA new plan: {steps:,} steps; the last ones took about {seconds:.3g} s each.", flush=True)
+            print(f"\nA new plan: {steps:,} steps; the last ones took about {self.step:.3g} s each.", flush=True)
             self.file.write_text(json.dumps(self.options | changed), encoding="utf-8")
         self.options |= changed
         args.words = [*args.words[: -len(self.options)], *recipe_to_flags(self.options)]
