@@ -1,23 +1,19 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 """Beam search over an IncrementalDecoder: the result of transformers' `generate()`, in less time."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from transformers.generation import (
-    EosTokenCriteria,
     ExponentialDecayLengthPenalty,
     GenerationConfig,
     LogitNormalization,
     LogitsProcessorList,
-    MaxLengthCriteria,
     MinLengthLogitsProcessor,
     MinNewTokensLengthLogitsProcessor,
     NoBadWordsLogitsProcessor,
     NoRepeatNGramLogitsProcessor,
     RepetitionPenaltyLogitsProcessor,
-    StoppingCriteria,
-    StoppingCriteriaList,
     SuppressTokensAtBeginLogitsProcessor,
     SuppressTokensLogitsProcessor,
     TemperatureLogitsWarper,
@@ -50,7 +46,6 @@ class Hypotheses(NamedTuple):
     scores: torch.Tensor  # (batch, beams)
     lengths: torch.Tensor  # (batch, beams), tokens of the sequence, the prompt included
     ended: torch.Tensor  # (batch, beams), False for a text that only fills a place
-    origins: torch.Tensor  # (batch, beams, new tokens), the beam that each token was chosen from; 0 wide: not recorded
 
     def select_beams(self, beams: torch.Tensor) -> "Hypotheses":
         """The beams with the indices `beams` (batch, n) of their rows."""
@@ -66,18 +61,13 @@ class Hypotheses(NamedTuple):
     def join(self, others: "Hypotheses") -> "Hypotheses":
         return Hypotheses(*(torch.cat(pair, 1) for pair in zip(self, others, strict=True)))
 
-    def append(self, parents: torch.Tensor, tokens: torch.Tensor, scores: torch.Tensor, first: int) -> "Hypotheses":
-        """The beams `parents` (batch, n), each with one more token; `first` is the prompts' length."""
-        rows = torch.arange(len(parents), device=parents.device)[:, None]
+    def append(
+        self, parents: torch.Tensor, tokens: torch.Tensor, scores: torch.Tensor, ended: torch.Tensor
+    ) -> "Hypotheses":
+        """The beams `parents` (batch, n), each with one more token."""
         grown = self.select_beams(parents)
-        position = int(self.lengths[0, 0])
-        grown.sequences[..., position] = tokens
-        if grown.origins.shape[-1]:
-            grown.origins[..., position - first] = (parents + rows * self.scores.shape[1]).int()
-        return Hypotheses(grown.sequences, scores, grown.lengths + 1, grown.ended, grown.origins)
-
-    def scored(self, scores: torch.Tensor, ended: torch.Tensor) -> "Hypotheses":
-        return Hypotheses(self.sequences, scores, self.lengths, ended, self.origins)
+        grown.sequences[..., int(self.lengths[0, 0])] = tokens
+        return Hypotheses(grown.sequences, scores, grown.lengths + 1, ended)
 
 
 def beam_search(
@@ -85,9 +75,8 @@ def beam_search(
     logits: torch.Tensor,
     prompts: torch.Tensor,
     logits_processor: LogitsProcessorList,
-    stopping_criteria: StoppingCriteriaList,
     generation_config: GenerationConfig,
-) -> dict[str, Any] | None:
+) -> torch.Tensor | None:
     """The beam search and beam sampling of transformers' `generate()`, which drop finished sentences from the batch.
 
     Args:
@@ -95,22 +84,17 @@ def beam_search(
         logits: (batch, vocabulary), the decoder's output for the prompts' last tokens.
         prompts: token ids (batch, length), int64.
         logits_processor: applied to the logarithms of the probabilities.
-        stopping_criteria: one of them ends all texts at the `max_length` of `generation_config`, or before.
-        generation_config: its options of beam search, of sampling and of the output count.
+        generation_config: its options of beam search and of sampling, `max_length`, and ids of end and padding.
 
     Returns:
-        `sequences`, the best of each prompt, (batch * num_return_sequences, longest); and as in transformers' output
-        `sequences_scores`, `beam_indices`, `scores` and `logits`, as far as `generation_config` asks for them. None if
-        a score is nan: the ranking then depends on details of transformers' loop.
+        The best of each prompt, (batch * num_return_sequences, longest). None if a score is nan: the ranking then
+        depends on details of transformers' loop.
     """
     num_beams, length, max_length = decoder.num_beams, prompts.shape[1], generation_config.max_length
     penalty, early_stopping = generation_config.length_penalty, generation_config.early_stopping
-    returns_all, processes = bool(generation_config.return_dict_in_generate), len(logits_processor) > 0
-    kept_scores = () if returns_all and generation_config.output_scores else None
-    kept_logits = () if returns_all and generation_config.output_logits else None
+    processes = len(logits_processor) > 0
     pad, eos = generation_config._pad_token_tensor, generation_config._eos_token_tensor
-    calls_criteria = not all(_is_usual(criterion, generation_config) for criterion in stopping_criteria)
-    drops = not (generation_config.do_sample or returns_all or calls_criteria) and all(
+    drops = not generation_config.do_sample and all(
         type(processor) in BY_BEAM and getattr(processor, "prompt_ignore_length", None) is None
         for processor in logits_processor
     )
@@ -125,7 +109,6 @@ def beam_search(
         scores=torch.zeros(shape, dtype=torch.float, device=prompts.device),
         lengths=prompts.new_full(shape, length),
         ended=torch.zeros(shape, dtype=torch.bool, device=prompts.device),
-        origins=prompts.new_full((*shape, (max_length - length) * returns_all), -1, dtype=torch.int32),
     )
     running.sequences[:, :, :length] = prompts[:, None]
     finished = Hypotheses(*(values.clone() for values in running))
@@ -141,10 +124,6 @@ def beam_search(
             read = running.sequences[..., :current].flatten(0, 1)
             scores = logits_processor(read, scores.flatten(0, 1))  # ty: ignore[invalid-argument-type]
             scores = scores.unflatten(0, (-1, num_beams))
-        if kept_logits is not None:
-            kept_logits += (logits.flatten(0, 1).clone(),)
-        if kept_scores is not None:
-            kept_scores += (scores.flatten(0, 1).clone(),)
         vocab_size = scores.shape[-1]
         if vocab_size >= LARGE and not (processes or generation_config.do_sample):
             scores, chosen = _largest_sums(scores, running.scores, num_candidates)
@@ -160,31 +139,20 @@ def beam_search(
             return None
         parents, tokens = chosen // vocab_size, chosen % vocab_size
 
-        candidates = None
-        if calls_criteria:
-            candidates = running.append(parents, tokens, scores, length)
-            ends = stopping_criteria(candidates.sequences[..., : current + 1].flatten(0, 1), kept_scores)
-            ends = ends.view_as(tokens)
-        else:
-            ends = torch.full_like(tokens, current + 1 == max_length, dtype=torch.bool)
-            if eos is not None:
-                ends |= torch.isin(tokens, eos)
+        ends = torch.full_like(tokens, current + 1 == max_length, dtype=torch.bool)
+        if eos is not None:
+            ends |= torch.isin(tokens, eos)
         new = ends & best
         if new.any() or not drops:
-            candidates = candidates or running.append(parents, tokens, scores, length)
             new_scores = scores / (current + 1 - length) ** penalty
             for forbidden in (finished.ended.all(1, keepdim=True) & (early_stopping is True), ~is_open[:, None], ~new):
                 new_scores = new_scores + forbidden.float() * IMPOSSIBLE
-            finished = finished.join(candidates.scored(new_scores, new))
+            finished = finished.join(running.append(parents, tokens, new_scores, new))
             finished = finished.select_beams(finished.scores.topk(num_beams)[1])
 
         running_scores, order = (scores + ends.float() * IMPOSSIBLE).topk(num_beams)
         parents, tokens = parents.gather(1, order), tokens.gather(1, order)
-        if candidates is None:
-            running = running.append(parents, tokens, running_scores, length)
-        else:  # a criterion of the user may have changed them
-            running = candidates.select_beams(order).scored(running_scores, running.ended)
-            tokens = running.sequences[..., current]
+        running = running.append(parents, tokens, running_scores, running.ended)
         decoder.reorder_beams(parents)
         # a sentence is done once no running beam can still beat its worst finished one
         longest = max_length if early_stopping == "never" and penalty > 0 else current + 1
@@ -207,20 +175,8 @@ def beam_search(
         results.write_rows(rows, finished)
     else:  # its scores may have another dtype, of a processor
         results = finished
-    results = Hypotheses(*(values[:, : generation_config.num_return_sequences].flatten(0, 1) for values in results))
-    longest = int(results.lengths.max())
-    outputs = {"sequences": results.sequences[:, :longest], "scores": kept_scores, "logits": kept_logits}
-    outputs["sequences_scores"] = results.scores if generation_config.output_scores else None
-    outputs["beam_indices"] = results.origins[:, : longest - length]
-    return outputs
-
-
-def _is_usual(criterion: StoppingCriteria, generation_config: GenerationConfig) -> bool:
-    """Whether the search implements this criterion itself."""
-    if type(criterion) is MaxLengthCriteria:
-        return criterion.max_length == generation_config.max_length
-    eos = generation_config._eos_token_tensor
-    return type(criterion) is EosTokenCriteria and eos is not None and torch.equal(criterion.eos_token_id, eos)
+    kept = generation_config.num_return_sequences
+    return results.sequences[:, :kept, : int(results.lengths[:, :kept].max())].flatten(0, 1)
 
 
 def _largest_sums(scores: torch.Tensor, sums: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:

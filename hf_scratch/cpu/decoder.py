@@ -49,8 +49,7 @@ class IncrementalDecoder:
         self.stack = model.model.decoder if self.is_encoder_decoder else model.model
         rows = width * len(position)
         self.num_beams, self.width, self.position = num_beams, width, position
-        self.prompt_length = prompt_mask.shape[1]
-        self.length = self.prompt_length  # slots in use: the prompt's, then one per shared beam and step
+        self.length = prompt_mask.shape[1]  # slots in use: the prompt's, then one per shared beam and step
         slots = self.length + self.width * max_new_tokens
         is_eager = uses_eager = self.stack.config._attn_implementation == "eager"
         if width > 1 and model.lm_head.weight.dtype == torch.float32:  # less time than torch's own attention takes
@@ -106,26 +105,6 @@ class IncrementalDecoder:
         elif self.mask is not None and self.width > 1:
             used = self.mask[..., : self.length]
             used.copy_(used.gather(2, parents[:, None, :, None].expand_as(used)))
-
-    def export_cache(self, cache: Cache) -> None:
-        """Write what was read into an empty cache as `forward` does: (batch * num_beams, heads, length, head_dim)."""
-        slots = torch.arange(self.length).expand(len(self.position), 1, -1)
-        if self.mask is not None and self.width > 1:
-            own = (self.mask[:, 0, :, self.prompt_length : self.length] == 0).nonzero()[:, 2] + self.prompt_length
-            own = own.view(len(slots), self.width, -1)
-            slots = torch.cat((slots[..., : self.prompt_length].expand(-1, self.width, -1), own), -1)
-        rows = torch.arange(len(slots))[:, None, None]
-        for i, layer in enumerate(self.layers):
-            keys, values = (
-                states.transpose(1, 2)[rows, slots].flatten(0, 1).transpose(1, 2) for states in layer.memory
-            )
-            if isinstance(cache, EncoderDecoderCache):
-                cache.self_attention_cache.update(keys, values, i)
-                keys, values = (states.repeat_interleave(self.width, 0) for states in layer.source)
-                cache.cross_attention_cache.update(keys, values, i)
-                cache.is_updated[i] = True
-            else:
-                cache.update(keys, values, i)
 
     def keep_rows(self, rows: torch.Tensor) -> None:
         """Drop all prompts of the batch except those with the indices `rows`."""

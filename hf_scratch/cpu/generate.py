@@ -5,38 +5,22 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from transformers.generation import (
-    BaseStreamer,
-    GenerateBeamDecoderOnlyOutput,
-    GenerateBeamEncoderDecoderOutput,
-    GenerateDecoderOnlyOutput,
-    GenerateEncoderDecoderOutput,
-    GenerationConfig,
-    LogitsProcessorList,
-    StoppingCriteriaList,
-)
-from transformers.utils import ModelOutput
+from transformers.generation import BaseStreamer, GenerationConfig, LogitsProcessorList, StoppingCriteriaList
 from transformers.utils.import_utils import is_torchdynamo_compiling
 
 from ..models.scratch_base import ScratchGenerationMixin
 from .beam_search import beam_search
 from .decoder import IncrementalDecoder, beams_per_row
 from .eligibility import can_decode, is_dynamic
-from .greedy_and_sampling import longest_length, sample
+from .greedy_and_sampling import sample
 
-OUTPUTS = {  # (is it an encoder-decoder, has it beams): the class of the output
-    (False, False): GenerateDecoderOnlyOutput,
-    (False, True): GenerateBeamDecoderOnlyOutput,
-    (True, False): GenerateEncoderDecoderOutput,
-    (True, True): GenerateBeamEncoderDecoderOutput,
-}
 # The arguments of `generate()` and entries of a GenerationConfig that the loop obeys. Any other that is set falls back
-# to transformers' loop: other modes and caches, what `generate()` does not hand to a `custom_generate`, and whatever a
-# later transformers adds.
+# to transformers' loop: other modes, caches and outputs, a user's stopping criteria, what `generate()` does not hand
+# to a `custom_generate`, and whatever a later transformers adds.
 KNOWN = {
     # lengths and search
-    "max_length", "max_new_tokens", "min_length", "min_new_tokens", "max_time", "do_sample", "num_beams",
-    "num_return_sequences", "length_penalty", "early_stopping", "slide_window", "stopping_criteria", "use_cache",
+    "max_length", "max_new_tokens", "min_length", "min_new_tokens", "do_sample", "num_beams", "num_return_sequences",
+    "length_penalty", "early_stopping", "slide_window", "use_cache",
     # processors of the scores
     "logits_processor", "prefix_allowed_tokens_fn", "temperature", "top_k", "top_p", "min_p", "top_h", "typical_p",
     "epsilon_cutoff", "eta_cutoff", "repetition_penalty", "encoder_repetition_penalty", "no_repeat_ngram_size",
@@ -46,8 +30,7 @@ KNOWN = {
     "negative_prompt_attention_mask", "watermarking_config",
     # inputs and outputs
     "inputs", "input_ids", "attention_mask", "position_ids", "decoder_input_ids", "encoder_outputs", "labels",
-    "logits_to_keep", "pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id", "output_scores",
-    "output_logits", "return_dict_in_generate", "streamer",
+    "logits_to_keep", "pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id", "streamer",
     # these change nothing here
     "generation_config", "disable_compile", "transformers_version",
 }  # fmt: skip
@@ -69,11 +52,11 @@ def choose_loop(model: ScratchGenerationMixin, options: dict[str, Any]) -> Calla
         stopping_criteria: StoppingCriteriaList,
         generation_config: GenerationConfig,
         **model_kwargs,
-    ) -> torch.Tensor | ModelOutput:
+    ) -> torch.Tensor:
+        sequences = decode(model, input_ids, logits_processor, generation_config, streamer, **model_kwargs)
+        if sequences is not None:
+            return sequences
         arguments = (input_ids, logits_processor, stopping_criteria, generation_config)
-        outputs = decode(model, *arguments, streamer, **model_kwargs)
-        if outputs is not None:
-            return outputs
         if generation_config.num_beams > 1:
             return model._beam_search(*arguments, **model_kwargs)
         return model._sample(*arguments, streamer=streamer, **model_kwargs)
@@ -85,37 +68,25 @@ def decode(
     model: ScratchGenerationMixin,
     input_ids: torch.Tensor,
     logits_processor: LogitsProcessorList,
-    stopping_criteria: StoppingCriteriaList,
     generation_config: GenerationConfig,
     streamer: BaseStreamer | None,
     **model_kwargs,
-) -> torch.Tensor | ModelOutput | None:
-    """What transformers' loop returns for the same arguments; None: this call needs that loop."""
-    lists, num_beams = (logits_processor, stopping_criteria), int(generation_config.num_beams)
-    if not _serves(model, input_ids, lists, generation_config, model_kwargs):
+) -> torch.Tensor | None:
+    """The token ids that transformers' loop returns for the same arguments; None: this call needs that loop."""
+    num_beams = int(generation_config.num_beams)
+    if not _serves(model, input_ids, generation_config, model_kwargs):
         return None
     started = start(model, input_ids, generation_config.max_length, num_beams, **model_kwargs)
     if started is None:
         return None
     decoder, logits = started
     if num_beams > 1:
-        outputs = beam_search(decoder, logits, input_ids[::num_beams], *lists, generation_config)
-    else:
-        outputs = sample(decoder, logits, input_ids, *lists, generation_config, streamer)
-    if outputs is None:
-        return None
-    if not generation_config.return_dict_in_generate:
-        return outputs["sequences"]
-    decoder.export_cache(model_kwargs["cache"])
-    return OUTPUTS[model.config.is_encoder_decoder, num_beams > 1](**outputs, cache=model_kwargs["cache"])
+        return beam_search(decoder, logits, input_ids[::num_beams], logits_processor, generation_config)
+    return sample(decoder, logits, input_ids, logits_processor, generation_config, streamer)
 
 
 def _serves(
-    model: ScratchGenerationMixin,
-    input_ids: torch.Tensor,
-    lists: tuple[LogitsProcessorList, StoppingCriteriaList],
-    config: GenerationConfig,
-    model_kwargs: dict[str, Any],
+    model: ScratchGenerationMixin, input_ids: torch.Tensor, config: GenerationConfig, model_kwargs: dict[str, Any]
 ) -> bool:
     known = set(ARGUMENTS)
     if config.max_length <= model.config.max_position_embeddings + 1:
@@ -127,8 +98,6 @@ def _serves(
         and input_ids.numel() > 0
         and config.use_cache
         and is_dynamic(model_kwargs.get("cache"))
-        and [type(each) for each in lists] == [LogitsProcessorList, StoppingCriteriaList]
-        and longest_length(lists[1]) <= config.max_length
         and not (torch.is_grad_enabled() or torch.is_autocast_enabled("cpu") or is_torchdynamo_compiling())
     )
 
