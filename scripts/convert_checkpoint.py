@@ -132,9 +132,9 @@ def run(args: ConversionArguments) -> PreTrainedModel | Path:
         return convert.from_article(args.source, read_state_dict(args.input), **hyperparameters)
     if args.source == "nanogpt":
         return convert.from_nanogpt(read_file(args.input), take_tokenizer(args))
-    if args.source is not None:
-        return IN[args.source](args.input)
     model = load_checkpoint(auto_class_of(AutoConfig.from_pretrained(find_model(args.input))), args.input)
+    if args.source is not None:
+        return IN[args.source](model)
     if args.target in OUT:
         return OUT[args.target](model)
     tokenizer = load_tokenizer(args.tokenizer or args.input)

@@ -1,15 +1,14 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
 """Convert GPT-2 to a ScratchGPT and back. Both directions preserve the outputs."""
 
-import os
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
+from transformers import GPT2Config, GPT2LMHeadModel
 
 from ..models.configuration_scratch_gpt import ScratchGPTConfig
 from ..models.modeling_scratch_gpt import ScratchGPTForCausalLM
-from .shared import build, is_tied, load, require_fields, require_head, with_all_biases
+from .shared import build, is_tied, require_fields, require_head, with_all_biases
 
 # our field: GPT-2's field. Activations have the same names in both, from transformers' ACT2FN.
 CONFIG = {
@@ -46,7 +45,7 @@ BLOCK = {
 }
 
 
-def from_gpt2(model: GPT2LMHeadModel | str | os.PathLike) -> ScratchGPTForCausalLM:
+def from_gpt2(model: GPT2LMHeadModel) -> ScratchGPTForCausalLM:
     """Convert a GPT-2 to a ScratchGPT with the same logits.
 
     `scale_attn_weights` and `scale_attn_by_inverse_layer_idx` are folded into the query projections.
@@ -55,12 +54,11 @@ def from_gpt2(model: GPT2LMHeadModel | str | os.PathLike) -> ScratchGPTForCausal
     The config's special token ids outside the vocabulary become None.
 
     Args:
-        model: a GPT-2 with its head, or its folder or Hub id. It is not modified.
+        model: a GPT-2 with its head. It is not modified.
 
     Raises:
         ValueError: another type of model, or cross-attention.
     """
-    model = load(AutoModelForCausalLM, model)
     require_head(model, GPT2LMHeadModel)
     gpt2 = model.config
     require_fields(gpt2, {"add_cross_attention": (False, "a ScratchGPT has no cross-attention")})

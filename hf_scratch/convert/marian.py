@@ -8,13 +8,11 @@ order. Each weight that reads the stream has its columns in that order, and each
 in that order.
 """
 
-import os
 from collections.abc import Iterator
 from typing import TypeVar
 
 import torch
 from transformers import (
-    AutoModelForSeq2SeqLM,
     MarianConfig,
     MarianMTModel,
     PegasusConfig,
@@ -25,7 +23,7 @@ from transformers.models.pegasus.modeling_pegasus import PegasusSinusoidalPositi
 
 from ..models.configuration_scratch_transformer import ScratchTransformerConfig
 from ..models.modeling_scratch_transformer import ScratchTransformerForConditionalGeneration
-from .shared import build, is_tied, load, require_fields, require_head, with_all_biases
+from .shared import build, is_tied, require_fields, require_head, with_all_biases
 
 Theirs = TypeVar("Theirs", MarianMTModel, PegasusForConditionalGeneration)
 
@@ -74,39 +72,35 @@ LAYER = {
 }
 
 
-def from_marian(model: MarianMTModel | str | os.PathLike) -> ScratchTransformerForConditionalGeneration:
+def from_marian(model: MarianMTModel) -> ScratchTransformerForConditionalGeneration:
     """Convert a Marian model to a ScratchTransformer with the same logits.
 
     `final_logits_bias` becomes the head's bias unless it is all zeros. LayerDrop, which only affects training, is
     dropped.
 
     Args:
-        model: a MarianMTModel, or its folder or Hub id. It is not modified.
+        model: a MarianMTModel. It is not modified.
 
     Raises:
         ValueError: another type of model.
     """
-    model = load(AutoModelForSeq2SeqLM, model)
     require_head(model, MarianMTModel)
     fields = {name: getattr(model.config, name) for name in CONFIG}
     return _from_theirs(model, norm_first=False, share_encoder_decoder_embeddings=shares_embeddings(model), **fields)
 
 
-def from_pegasus(
-    model: PegasusForConditionalGeneration | str | os.PathLike,
-) -> ScratchTransformerForConditionalGeneration:
+def from_pegasus(model: PegasusForConditionalGeneration) -> ScratchTransformerForConditionalGeneration:
     """Convert a Pegasus model to a ScratchTransformer with the same logits.
 
     `final_logits_bias` becomes the head's bias unless it is all zeros. LayerDrop, which only affects training, is
     dropped.
 
     Args:
-        model: a PegasusForConditionalGeneration, or its folder or Hub id. It is not modified.
+        model: a PegasusForConditionalGeneration. It is not modified.
 
     Raises:
         ValueError: another type of model.
     """
-    model = load(AutoModelForSeq2SeqLM, model)
     require_head(model, PegasusForConditionalGeneration)
     fields = {name: getattr(model.config, name) for name in PEGASUS_CONFIG}
     fields["bos_token_id"] = getattr(model.config, "bos_token_id", None)

@@ -1,32 +1,14 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""Steps that the converters share: load a model, check that it can be converted, build the other model."""
+"""Steps that the converters share: check that a model can be converted, build the other model."""
 
 import copy
-import os
 from typing import Any, TypeVar
 
 import torch
 from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from ..loading import load_checkpoint
-
 Model = TypeVar("Model", bound=PreTrainedModel)
-
-
-def load(auto_class: Any, model: Any) -> Any:
-    """Return a model, or load it from a folder or the Hub, with all of its weights.
-
-    Args:
-        auto_class: the Auto class of the model with its head.
-        model: the model, its folder or its Hub id.
-
-    Raises:
-        ValueError: as `load_checkpoint`.
-    """
-    if not isinstance(model, (str, os.PathLike)):
-        return model
-    return load_checkpoint(auto_class, os.fspath(model))
 
 
 def require_head(model: PreTrainedModel, model_class: type[PreTrainedModel]) -> None:
