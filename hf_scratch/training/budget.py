@@ -37,7 +37,7 @@ WARMUP_FRACTION = 1 / 8  # of the steps
 RESERVED_FRACTION = 0.03  # of the time, for checkpoints and the card
 TRAINING_FRACTION = 0.8  # of the time, about, is for steps
 DELAY_FRACTION = 0.3  # of the steps that are left, by which a training may be late or early before it is planned again
-BATCH_FACTOR, EPOCHS = 2.3, 8  # of `predict_loss`; see "The budget's choice" in scripts/README.md
+MODEL_FACTOR, BATCH_FACTOR, EPOCHS = 0.5, 2.3, 8  # of `predict_loss`; see "The budget's choice" in scripts/README.md
 SAMPLE_ROWS = 128  # that are scored to measure how long that takes
 MEASURING = {  # the options of the training that is measured
     "max_steps": sys.maxsize,
@@ -183,12 +183,13 @@ class Replanner(LengthCallback):
         possible = (left - ahead * self.evaluation) / self.step  # steps
         if possible < ahead:  # the time is over, or nearly: one evaluation is enough
             ahead = 1
-        late = state.max_steps - state.global_step - possible
+        steps_left = state.max_steps - state.global_step
+        late = steps_left - possible
 
         def total(interval: int) -> int:
             return (state.global_step // interval + ahead) * interval
 
-        if abs(late) > DELAY_FRACTION * (state.max_steps - state.global_step):
+        if abs(late) > DELAY_FRACTION * max(steps_left, state.max_steps / 10):  # a few steps at the end do not matter
             wanted = max(1, int(possible / ahead))
             if late > 0 or total(wanted) > state.max_steps:
                 interval = wanted
@@ -318,8 +319,7 @@ def choose_model_and_batch(
 def predict_loss(parameters: int, steps: float, batch: int, data: float) -> float:
     """Predict a validation loss up to constants, for a comparison of models and batches of `batch` tokens.
 
-    The form and its exponents are those of Hoffmann et al. 2022 ("Training Compute-Optimal Large Language Models"),
-    whose factors of both terms are nearly equal, 406 and 411.
+    The form and its exponents are those of Hoffmann et al. 2022 ("Training Compute-Optimal Large Language Models").
     Tokens of large batches count less (McCandlish et al. 2018, "An Empirical Model of Large-Batch Training"), beyond
     a size that grows with the square root of all tokens (Zhang et al. 2024, "How Does Critical Batch Size Scale in
     Pre-training?"). So do tokens that are repeated: `data` are those of an epoch (Muennighoff et al. 2023, "Scaling
@@ -328,7 +328,7 @@ def predict_loss(parameters: int, steps: float, batch: int, data: float) -> floa
     tokens = steps * batch
     tokens /= 1 + batch / (BATCH_FACTOR * tokens**0.5)
     tokens = EPOCHS * data * -math.expm1(-tokens / (EPOCHS * data))
-    return parameters**-0.34 + tokens**-0.28
+    return MODEL_FACTOR * parameters**-0.34 + tokens**-0.28
 
 
 def take_plan(file: Path, new_file: Path) -> dict[str, Any]:
