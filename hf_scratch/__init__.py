@@ -17,6 +17,7 @@ from transformers import (
     AutoModelForTokenClassification,
     AutoTokenizer,
     PreTrainedTokenizerFast,
+    pipelines,
 )
 
 from . import cpu  # noqa: F401  plugs itself into the models
@@ -36,7 +37,7 @@ from .models.modeling_scratch_transformer import (
     ScratchTransformerPreTrainedModel,
 )
 from .models.tokenization_source_target import SourceTargetTokenizer
-from .pipelines import SummarizationPipeline, TranslationPipeline, register_pipelines
+from .models.translation_pipeline import SummarizationPipeline, TranslationPipeline
 
 __version__ = "0.1.0"
 
@@ -53,7 +54,11 @@ AutoModelForSeq2SeqLM.register(ScratchTransformerConfig, ScratchTransformerForCo
 AutoTokenizer.register(
     ScratchTransformerConfig, PreTrainedTokenizerFast, fast_tokenizer_class=SourceTargetTokenizer, exist_ok=True
 )
-register_pipelines()
+for task, pipeline_class in (("translation", TranslationPipeline), ("summarization", SummarizationPipeline)):
+    pipelines.REMOVED_TASKS.pop(task, None)  # transformers 5 lists both
+    pipelines.PIPELINE_REGISTRY.register_pipeline(
+        task, pipeline_class=pipeline_class, pt_model=AutoModelForSeq2SeqLM, type="text"
+    )
 
 
 def __getattr__(name: str):

@@ -8,8 +8,8 @@ import pytest
 from conftest import ROOT, make_transformer
 from test_scripts import run, write, write_splits
 
+from hf_scratch import TranslationPipeline
 from hf_scratch.loading import load_tokenizer
-from hf_scratch.pipelines import TranslationPipeline
 
 FORWARD = ROOT / "model_cards" / "scratch-transformer-multi30k-en-de"
 PAIRS = [

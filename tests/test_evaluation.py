@@ -20,7 +20,7 @@ from transformers import (
     TrainingArguments,
 )
 
-from hf_scratch import pipelines
+from hf_scratch import TranslationPipeline
 from hf_scratch.evaluation.language_modeling import evaluate_language_model
 from hf_scratch.tokenization import train_tokenizer
 from hf_scratch.training.trainers import LanguageModelTrainer, TranslationTrainer
@@ -128,7 +128,7 @@ def test_a_tuned_prompt_stands_before_the_tokens(tokenizer):
 def test_shares_of_the_batches_are_together_all_translations(joint_tokenizer):
     model = make_transformer(vocab_size=len(joint_tokenizer), max_position_embeddings=128)
     model.generation_config.max_length = 12
-    translator = pipelines.TranslationPipeline(model=model, tokenizer=joint_tokenizer)
+    translator = TranslationPipeline(model=model, tokenizer=joint_tokenizer)
     sources = ["A man sleeps.", "A dog.", "Two dogs run through the snow.", "A", "A woman.", "Men", "Two men sit."]
     whole = dict(translator.translate_by_length(sources, batch_size=2))
     shares = [dict(translator.translate_by_length(sources, slice(i, None, 3), batch_size=2)) for i in range(3)]

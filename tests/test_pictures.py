@@ -15,23 +15,6 @@ def saved(monkeypatch) -> list[Figure]:
     return figures
 
 
-def test_single_points_have_a_marker_and_the_loss_a_name(saved, tmp_path):
-    history = [
-        {"step": 1, "loss": 3.0, "learning_rate": 0.1},
-        {"step": 2, "eval_loss": 0.01, "eval_exact_match": 0.5},
-    ]
-    plots.plot_learning_curve(history, str(tmp_path), "training objective, with R-Drop")
-    losses, below = saved[0].axes
-    assert [line.get_label() for line in losses.lines] == ["training objective, with R-Drop", "validation loss"]
-    assert losses.get_yscale() == "log"
-    assert [line.get_marker() for line in losses.lines] == [".", "."]
-    assert [line.get_label() for line in below.lines] == ["exact matches [%]"]
-    assert losses.get_ylabel() == "loss [nats per token]"
-    history[1]["eval_bleu"] = 12.0
-    plots.plot_learning_curve(history, str(tmp_path))
-    assert [line.get_label() for line in saved[1].axes[1].lines] == ["BLEU", "exact matches [%]"]
-
-
 def test_a_run_shorter_than_its_logging_steps_shows_its_mean(saved, tmp_path):
     plots.plot_learning_curve([{"step": 3, "train_loss": 4.0}], str(tmp_path))
     assert [list(line.get_xydata()[0]) for line in saved[0].axes[0].lines] == [[3.0, 4.0]]

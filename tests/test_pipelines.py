@@ -13,14 +13,12 @@ from transformers import (
     MBartTokenizer,
     NllbTokenizer,
     pipeline,
-    pipelines,
 )
 from transformers.pipelines.pt_utils import KeyDataset
 
 from hf_scratch import ScratchTransformerForConditionalGeneration, SummarizationPipeline, TranslationPipeline
 from hf_scratch.evaluation.translation import evaluate_translation
 from hf_scratch.loading import load_tokenizer
-from hf_scratch.pipelines import register_pipelines
 from hf_scratch.tokenization import target_size, train_tokenizer
 from hf_scratch.training.arguments import ModelArguments
 from hf_scratch.training.model_loading import choose_model
@@ -197,18 +195,6 @@ def test_a_sentence_that_is_too_long_is_named_or_cut(translator):
     assert translator("dogs " * 50, truncation=True)[0].keys() == {"translation_text"}
     translator.tokenizer.model_max_length = 10**30  # as of a tokenizer that names no limit
     assert translator("dogs " * 50, truncation=True)[0].keys() == {"translation_text"}
-
-
-def test_no_other_task_changes(monkeypatch):
-    tasks, registry = {"translation", "summarization"}, pipelines.PIPELINE_REGISTRY
-    removed = pipelines.REMOVED_TASKS | dict.fromkeys(tasks, "as in transformers 5")
-    supported = {name: task for name, task in registry.supported_tasks.items() if name not in tasks}
-    monkeypatch.setattr(pipelines, "REMOVED_TASKS", dict(removed))
-    monkeypatch.setattr(registry, "supported_tasks", dict(supported))
-    register_pipelines()
-    assert pipelines.REMOVED_TASKS.keys() == removed.keys() - tasks
-    assert registry.supported_tasks.keys() == supported.keys() | tasks
-    assert supported.items() <= registry.supported_tasks.items()
 
 
 def test_text_generation_goes_on_from_a_prompt(tmp_path, caplog):

@@ -10,7 +10,7 @@ import torch
 from conftest import FAMILIES, make_gpt
 from transformers import pipeline
 
-from hf_scratch.pipelines import TranslationPipeline
+from hf_scratch import TranslationPipeline
 from hf_scratch.tokenization import train_tokenizer
 
 WITHOUT_THE_PACKAGE = """

@@ -10,7 +10,7 @@ from accelerate import PartialState
 from transformers import PreTrainedModel
 from transformers.utils import logging
 
-from ..pipelines import TranslationPipeline
+from ..models.translation_pipeline import TranslationPipeline
 from ..training.main_process import on_main_process
 from .processes import gather_results, own_batches
 
