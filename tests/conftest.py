@@ -132,41 +132,18 @@ VARIANTS = {
     },
 }  # fmt: skip
 
-_DROPOUT = "only training drops out: test_configuration.py compares evaluations, and test_cpu.py the masks"
-_WEIGHTS = "only the initial weights: test_models.py measures them"
-_TOKEN_ID = "read by labels and `generate()`: test_losses.py, test_generation.py and test_decoding.py set it"
-# field: why it does not change what a model computes from given weights and inputs
+# fields that do not change what a model computes from given weights and inputs in evaluation mode
 NOT_COMPUTED = {
     "gpt": {
-        "embedding_dropout": _DROPOUT,
-        "hidden_dropout": _DROPOUT,
-        "attention_dropout": _DROPOUT,
-        "initializer_range": _WEIGHTS,
-        "initializer": _WEIGHTS,
-        "use_cache": "whether keys and values are returned: test_models.py compares with and without",
-        "skip_logits": "whether a training step returns its logits: test_stock_trainers.py compares with and without",
-        "pad_token_id": _TOKEN_ID,
-        "bos_token_id": _TOKEN_ID,
-        "eos_token_id": _TOKEN_ID,
+        "embedding_dropout", "hidden_dropout", "attention_dropout", "initializer_range", "initializer", "use_cache",
+        "skip_logits", "pad_token_id", "bos_token_id", "eos_token_id",
     },
     "transformer": {
-        "dropout": _DROPOUT,
-        "attention_dropout": _DROPOUT,
-        "activation_dropout": _DROPOUT,
-        "init_std": _WEIGHTS,
-        "initializer": _WEIGHTS,
-        "use_cache": "whether keys and values are returned: test_models.py compares with and without",
-        "skip_logits": "whether a training step returns its logits: test_stock_trainers.py compares with and without",
-        "is_encoder_decoder": "True is the only value: test_configuration.py has False refused",
-        "pad_token_id": _TOKEN_ID,
-        "bos_token_id": _TOKEN_ID,
-        "eos_token_id": _TOKEN_ID,
-        "decoder_start_token_id": _TOKEN_ID,
-        "source_lang": "metadata: the pipeline and the metrics read it",
-        "target_lang": "metadata: the pipeline and the metrics read it",
-        "task": "metadata: which pipeline a saved folder names",
+        "dropout", "attention_dropout", "activation_dropout", "init_std", "initializer", "use_cache", "skip_logits",
+        "is_encoder_decoder", "pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id", "source_lang",
+        "target_lang", "task",
     },
-}
+}  # fmt: skip
 
 
 def each_variant(*families: str):

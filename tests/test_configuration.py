@@ -6,7 +6,7 @@ import random
 
 import pytest
 import torch
-from conftest import FAMILIES, NOT_COMPUTED, TRANSFORMER, VARIANTS, make_inputs_for, make_transformer
+from conftest import FAMILIES, NOT_COMPUTED, TRANSFORMER, VARIANTS, make_transformer
 from huggingface_hub.errors import StrictDataclassError
 
 from hf_scratch import ScratchGPTConfig, ScratchTransformerConfig, ScratchTransformerForConditionalGeneration
@@ -20,27 +20,7 @@ def test_each_field_is_varied_or_said_not_to_change_the_computation(family, mode
     fields = [field for overrides in VARIANTS[family].values() for field in overrides.items()]
     varied = {name for name, value in fields if value != getattr(model.config, name)}
     assert varied.isdisjoint(NOT_COMPUTED[family])
-    assert varied | NOT_COMPUTED[family].keys() == set(inspect.get_annotations(CONFIGS[family]))
-
-
-OTHER_VALUES = {
-    "embedding_dropout": 0.5, "hidden_dropout": 0.5, "attention_dropout": 0.5, "initializer_range": 0.01,
-    "dropout": 0.5, "activation_dropout": 0.5, "init_std": 0.01, "initializer": "torch", "use_cache": False,
-    "pad_token_id": 5, "bos_token_id": 6, "eos_token_id": [7, 8], "decoder_start_token_id": 9,
-    "source_lang": "en", "target_lang": "de", "task": "summarization", "skip_logits": True,
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("family", "field"),
-    [(family, field) for family in CONFIGS for field in NOT_COMPUTED[family] if field in OTHER_VALUES],
-)
-def test_a_field_said_not_to_change_the_computation_does_not(family, field):
-    model, other = FAMILIES[family](), FAMILIES[family](**{field: OTHER_VALUES[field]})
-    assert getattr(model.config, field) != getattr(other.config, field)
-    other.load_state_dict(model.state_dict())
-    inputs = make_inputs_for(model)
-    assert torch.equal(other(**inputs).logits, model(**inputs).logits)
+    assert varied | NOT_COMPUTED[family] == set(inspect.get_annotations(CONFIGS[family]))
 
 
 REFUSED = [

@@ -5,7 +5,7 @@ import copy
 
 import pytest
 import torch
-from conftest import FAMILIES, loss_and_gradients, make_gpt, make_transformer
+from conftest import FAMILIES, make_gpt, make_transformer
 from transformers import Trainer, TrainingArguments
 
 from hf_scratch.training import LanguageModelTrainer
@@ -103,27 +103,6 @@ def test_a_merged_model_whose_head_is_the_decoders_embedding_loads_again(tmp_pat
     assert loaded.lm_head.weight is loaded.model.decoder.embed_tokens.weight
 
 
-# packing
-
-
-def test_a_packed_row_has_the_loss_and_gradients_of_its_texts_apart():
-    texts = [[5, 6, 7, 8, 2], [9, 10, 2], [11, 12, 13, 2]]
-    packed = {
-        "input_ids": torch.tensor([[token for text in texts for token in text]]),
-        "position_ids": torch.tensor([[i for text in texts for i in range(len(text))]]),
-        "labels": torch.tensor([[label for text in texts for label in [-100, *text[1:]]]]),
-    }
-    model = make_gpt()
-    loss, gradients = loss_and_gradients(model, packed)
-    model.zero_grad()
-    count, rows = sum(len(text) - 1 for text in texts), [torch.tensor([text]) for text in texts]
-    apart = sum(model(row, labels=row, num_items_in_batch=count).loss for row in rows)
-    apart.backward()
-    torch.testing.assert_close(loss, apart.detach())
-    for name, parameter in model.named_parameters():
-        torch.testing.assert_close(gradients[name], parameter.grad, atol=1e-5, rtol=1e-4)
-
-
 # freezing
 
 
@@ -144,23 +123,7 @@ def test_frozen_weights_stay_and_the_others_learn(family, model, labelled, tmp_p
             assert changed == (id(parameter) not in frozen), name
 
 
-# half precision
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_loads_and_computes_nearly_the_same(family, inputs, dtype, tmp_path):
-    model = FAMILIES[family](**({"initializer_range": 0.05} if family == "gpt" else {}))
-    expected = model(**inputs).logits
-    model.save_pretrained(tmp_path)
-    loaded = type(model).from_pretrained(tmp_path, dtype=dtype)
-    assert {p.dtype for p in loaded.parameters()} == {dtype}
-    logits = loaded(**inputs).logits
-    assert logits.dtype == dtype
-    assert (logits.float() - expected).norm() < (0.03 if dtype == torch.bfloat16 else 0.004) * expected.norm()
-    assert loaded.generate(inputs["input_ids"], max_new_tokens=5).shape[1] > 1
-    loaded.save_pretrained(tmp_path / "half")
-    whole, half = ((folder / "model.safetensors").stat().st_size for folder in (tmp_path, tmp_path / "half"))
-    assert half < 0.6 * whole
+# weight decay
 
 
 def test_embeddings_decay_unless_they_are_left_out(tmp_path):

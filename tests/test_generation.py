@@ -87,14 +87,6 @@ def test_prompt_lookup_is_greedy_search(endless):
     assert found.equal(greedy(endless, prompt, 15))
 
 
-def test_a_smaller_model_drafts_and_the_result_is_greedy_search(prompt):
-    model, draft = (
-        make_gpt(**sizes, eos_token_id=None) for sizes in ({}, {"num_hidden_layers": 1, "hidden_size": 16})
-    )
-    drafted = model.generate(prompt[:1], assistant_model=draft, do_sample=False, max_new_tokens=20)
-    assert drafted.equal(greedy(model, prompt[:1], 20))
-
-
 def test_text_is_streamed_as_it_is_generated(family):
     tokenizer = train_tokenizer(["a b\n"], "char", 10, 40)  # a streamer emits whole words and lines
     model = FAMILIES[family](vocab_size=len(tokenizer))

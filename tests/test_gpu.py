@@ -93,13 +93,6 @@ def test_each_kernel_of_sdpa_gives_eagers_gradients(family, backend, padded):
     assert_same_step(actual, expected, rtol=0.1 if half else 2e-3)
 
 
-@needs_gpu
-def test_without_a_mask_sdpa_runs_the_flash_kernel(family):
-    model, batch = make(family, attn_implementation="sdpa").bfloat16().train(), make_batch()
-    with sdpa_kernel([SDPBackend.FLASH_ATTENTION]):
-        step(model, batch)  # torch raises an error where the only kernel that is allowed cannot run
-
-
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 def test_a_seed_repeats_the_dropout(family, attention):
     model, batch = make(family, **DROPOUT[family], attn_implementation=attention).train(), make_batch()

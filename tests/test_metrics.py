@@ -1,8 +1,6 @@
 import json
 import math
 import pickle
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -69,19 +67,6 @@ def test_scores_need_no_cache_and_no_network(monkeypatch, tmp_path):
     with pytest.raises(OSError, match="file"):
         Bleu()
     assert score_translations(["ein Hund"], ["ein Hund"])["exact_match"] == 1
-
-
-@pytest.mark.slow
-def test_evaluate_is_imported_with_the_first_score():
-    code = """
-import sys
-import hf_scratch.training.trainers
-from hf_scratch.evaluation import evaluate_language_model, evaluate_translation
-assert "evaluate" not in sys.modules
-from hf_scratch.evaluation import Bleu
-assert "evaluate" in sys.modules and "sacrebleu" not in sys.modules
-"""
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_bleu_by_hand():

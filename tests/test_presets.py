@@ -1,5 +1,5 @@
 # Copyright 2026 The hf_scratch authors. Licensed under the Apache License, Version 2.0.
-"""The five articles' presets: sizes counted by hand, and recipes that train the same models."""
+"""The articles' presets: a size counted by hand, and recipes that train the same models."""
 
 import pytest
 import torch
@@ -13,48 +13,13 @@ from hf_scratch.training.arguments import LanguageModelArguments, ModelArguments
 from hf_scratch.training.command_line import parse_arguments, read_model_fields
 
 
-def count_parameters(article: str, **arguments) -> int:
-    config = make_preset(article, **arguments)
-    return auto_class_of(config).from_config(config).num_parameters()
-
-
-def test_gpt_playground():
-    attention = 3 * (48 * 48 + 48) + (48 * 48 + 48)
-    block = attention + 2 * 2 * 48 + (48 * 192 + 192) + (192 * 48 + 48)
-    expected = 65 * 48 + 32 * 48 + 2 * block + 2 * 48 + 48 * 65
-    sizes = {"n_layer": 2, "n_head": 4, "embedding_dim": 48, "vocab_size": 65, "block_size": 32}
-    assert count_parameters("gpt-playground", **sizes) == expected
-
-
-def test_annotated_seq2seq():
-    attention = 2 * 64 * 24 + 64 * 64 + (64 * 64 + 64)
-    feed_forward = 64 * 100 + 100 + 100 * 64 + 64
-    encoder, decoder = attention + feed_forward + 2 * 128, 2 * attention + feed_forward + 3 * 128
-    expected = 90 * 64 + 80 * 64 + 2 * encoder + 2 * decoder + 64 * 80 + 80
-    sizes = {"vocab_enc": 90, "vocab_dec": 80, "maxlen": 50, "dm": 64, "dk": 6, "dv": 16, "nhead": 4, "dff": 100}
-    assert count_parameters("annotated-seq2seq", **sizes, layers=2, pad_id=0) == expected
-
-
-@pytest.mark.parametrize(
-    ("article", "sizes", "bias"),
-    [
-        ("gelu-seq2seq", {"embed_size": 32, "heads": 4, "max_len": 20}, False),
-        ("paper-seq2seq", {"d_model": 32, "n_head": 4, "hidden_dim": 128}, True),
-    ],
-)
-def test_gelu_and_paper_seq2seq(article, sizes, bias):
-    attention = 4 * (32 * 32 + 32 * bias)
-    feed_forward = 32 * 128 + 128 + 128 * 32 + 32
-    expected = 2 * 50 * 32 + 3 * attention + 2 * feed_forward + 5 * 64 + 32 * 50 + 50
-    assert count_parameters(article, vocab_size=50, num_layers=1, **sizes) == expected
-
-
 @pytest.mark.parametrize("mask", [True, False])
 def test_tinystories_notes(mask):
     block = 3 * 64 * 64 + (64 * 64 + 64) + 2 * 128 + (64 * 256 + 256) + (256 * 64 + 64)
     expected = 300 * 64 + 128 * 64 + 128 + 4 * block + 64 * 300 + 300
-    assert count_parameters("tinystories-notes", vocab_size=300, mask=mask) == expected
-    assert make_preset("tinystories-notes", vocab_size=300, mask=mask).is_causal == mask
+    config = make_preset("tinystories-notes", vocab_size=300, mask=mask)
+    assert auto_class_of(config).from_config(config).num_parameters() == expected
+    assert config.is_causal == mask
 
 
 # for each recipe of an article's model the article, and the arguments that its constructor would get

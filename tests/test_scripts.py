@@ -166,13 +166,6 @@ def test_train_and_evaluate_a_language_model(run_here, tmp_path):
 
 
 @pytest.mark.slow
-def test_two_processes_train_a_compiled_model(translation, tmp_path):
-    compiled = ("--torch_compile_backend", "aot_eager")
-    run("train_translation.py", *translation, *compiled, launcher=(*LAUNCHER, "2"))
-    assert (tmp_path / "run" / "model.safetensors").is_file()
-
-
-@pytest.mark.slow
 def test_the_demo_ends_in_its_figures(tmp_path):
     done = subprocess.run(
         [sys.executable, str(ROOT / "scripts" / "demo.py"), "--output_dir", str(tmp_path / "demo")],

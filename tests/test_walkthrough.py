@@ -101,14 +101,6 @@ def test_the_notebooks_code_before_the_training_prints_its_stored_texts(capsys, 
         assert_same_text(printed, capsys.readouterr().out)
 
 
-def test_the_stored_notebook_shows_equal_results_and_a_falling_loss():
-    text = "".join(text_and_pictures(cell)[0] for cell in code_cells(nbformat.read(NOTEBOOK, as_version=4)))
-    assert text.count("equal: True") == 4
-    losses = [float(loss) for loss in re.findall(r"epoch \d: (\S+) nats", text)]
-    assert losses == sorted(losses, reverse=True)
-    assert losses[-1] < 1.5
-
-
 def test_a_training_prints_samples(train, capsys):  # noqa: F811
     train("train_language_model", "out", config_overrides=TINY_GPT, sample_prompt="A dog")
     printed = capsys.readouterr().out
