@@ -213,7 +213,7 @@ def test_translate_is_used(width, scheme, visit, screenshots):
     visitor.wait_for_text("#translation", tree.texts[0])
 
     # the beams are a table too
-    visitor.wait("$$('.tree .node').length === given", nodes)
+    visitor.wait("$$('.tree .node').length === given && $('#translate').ariaBusy === 'false'", nodes)
     visitor.find("#beam-menu summary").click()
     visitor.find("#beam-menu").get_by_role("button", name="Show as table").click()
     assert visitor.find("#beam-menu tr").count() == nodes + 1
