@@ -7,7 +7,7 @@ The manifest is written last, so a folder that has one was saved completely.
 import hashlib
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ class DamagedFolderError(ValueError):
 
 
 def write_manifest(folder: str | Path, names: Iterable[str] | None = None, **facts: Any) -> None:
-    """Write the manifest of `folder` atomically, replacing an earlier one.
+    """Write the manifest of `folder`, replacing an earlier one.
 
     Args:
         folder: all its files must have been written.
@@ -31,9 +31,14 @@ def write_manifest(folder: str | Path, names: Iterable[str] | None = None, **fac
         paths = (path for path in folder.rglob("*") if path.is_file())
         names = sorted(path.relative_to(folder).as_posix() for path in paths if path.name != MANIFEST)
     files = {name: {"size": (folder / name).stat().st_size, "sha256": hash_file(folder / name)} for name in names}
-    part = folder / f"{MANIFEST}.part"
-    part.write_text(json.dumps({**facts, "files": files}, indent=1) + "\n", encoding="utf-8")
-    os.replace(part, folder / MANIFEST)
+    write_json({**facts, "files": files}, folder / MANIFEST)
+
+
+def write_json(values: Mapping[str, Any], path: Path) -> None:
+    """Write a file of JSON atomically: a kill leaves the earlier file, or none."""
+    part = path.with_name(f"{path.name}.part")
+    part.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
+    os.replace(part, path)
 
 
 def check_manifest(folder: str | Path) -> dict[str, Any] | None:

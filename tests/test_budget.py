@@ -236,7 +236,7 @@ def test_a_late_run_has_fewer_steps_and_an_early_one_more(step, seconds, end, tm
     options, now = choose_options(speed, 15), time.monotonic()
     planned, interval = options["max_steps"], options["save_steps"]
     replanner = Replanner(tmp_path / "plan", dict(options), speed, now + end - 15, now + end)
-    replanner.last, replanner.seconds, replanner.steps = now - seconds, 9 * seconds, 9
+    replanner.last, replanner.times = now - seconds, 9 * [seconds]
     args = SimpleNamespace(logging_steps=1, save_steps=interval, should_save=True, words=[])
     state = SimpleNamespace(global_step=step, max_steps=planned, save_steps=interval)
     ahead = planned // interval - step // interval

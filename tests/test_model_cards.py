@@ -15,8 +15,9 @@ from transformers import AutoConfig, AutoModelForSeq2SeqLM
 import hf_scratch
 from hf_scratch.evaluation.metrics import score_translations
 from hf_scratch.loading import hide_folders, load_tokenizer
+from hf_scratch.manifest import write_json
 from hf_scratch.reporting.cards import format_time, format_training, format_updates
-from hf_scratch.reporting.records import Record, join_records, read_record, read_records, write_record
+from hf_scratch.reporting.records import Record, join_records, read_record, read_records
 from hf_scratch.training.arguments import ModelArguments
 from hf_scratch.training.model_loading import load_teachers
 
@@ -172,7 +173,7 @@ def test_joined_records_tell_of_all_of_a_training():
 
 def test_a_record_that_is_cut_off_leaves_the_earlier_one(tmp_path, monkeypatch):
     earlier = make_record("b", 12000, 100.80672, 44714518, 161.845)
-    write_record(earlier, tmp_path / "b.json")
+    write_json(earlier, tmp_path / "b.json")
     assert [path.name for path in tmp_path.iterdir()] == ["b.json"]
 
     def stop_halfway(path, text, **kwargs):
@@ -181,7 +182,7 @@ def test_a_record_that_is_cut_off_leaves_the_earlier_one(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Path, "write_text", stop_halfway)
     with pytest.raises(KeyboardInterrupt):
-        write_record(earlier | {"seed": 2}, tmp_path / "b.json")
+        write_json(earlier | {"seed": 2}, tmp_path / "b.json")
     assert read_records(tmp_path) == {"b": earlier}
 
 

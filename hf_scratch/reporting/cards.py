@@ -17,8 +17,9 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from transformers import PreTrainedConfig, Trainer
 
 from ..loading import hide_folders, public_name, require_output_dir
+from ..manifest import write_json
 from .plots import plot_learning_curve
-from .records import INTERRUPTED, Record, build_record, write_record
+from .records import INTERRUPTED, Record, build_record
 from .tables import format_table
 
 _TEMPLATE = """---
@@ -388,4 +389,4 @@ def _write(trainer: Trainer, data_args, record: Record, task: str, texts: dict[s
     )
     ModelCard(render_card(card, record, model.config)).save(os.path.join(output_dir, "README.md"))
     plot_learning_curve(record["log"], output_dir)
-    write_record(record, Path(output_dir, "run.json"))
+    write_json(record, Path(output_dir, "run.json"))

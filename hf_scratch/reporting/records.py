@@ -174,13 +174,6 @@ def read_record(path: Path) -> Record:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def write_record(record: Record, path: Path) -> None:
-    """Write a record as JSON, atomically: a kill leaves the earlier record, or none."""
-    part = path.with_suffix(".part")
-    part.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    os.replace(part, path)
-
-
 def read_records(folder: Path) -> dict[str, Record]:
     """All records of a folder by name, in alphabetical order."""
     return {path.stem: read_record(path) for path in sorted(folder.glob("*.json"))}

@@ -21,6 +21,7 @@ from transformers.utils import is_torch_bf16_gpu_available
 
 from ..data.cache import is_prepared
 from ..errors import UserError
+from ..manifest import write_json
 from ..recipes import SIZES, recipe_to_flags
 from .arguments import check_validation_data
 from .callbacks import LengthCallback, StopCallback, highest_of_processes
@@ -165,18 +166,18 @@ class Replanner(LengthCallback):
         self.evaluation = options.get("max_eval_samples", speed.rows) * speed.row
         self.last: float | None = None  # when the last step ended, unless something else came after it
         self.step = speed.step  # seconds; recent ones count more
-        self.seconds, self.steps = 0.0, 0  # of the steps since it was changed
+        self.times: list[float] = []  # seconds of each step since it was changed
 
     def on_step_end(self, args, state, control, lr_scheduler: Any = None, **kwargs):
         now = time.monotonic()
         if self.last is not None:
-            self.seconds, self.steps = self.seconds + now - self.last, self.steps + 1
+            self.times.append(now - self.last)
         self.last = now
-        is_over = state.global_step >= state.max_steps
-        if is_over or state.global_step % args.logging_steps or self.steps < max(MIN_TIMED_STEPS, args.save_steps / 2):
+        is_due = state.global_step < state.max_steps and state.global_step % args.logging_steps == 0
+        if not is_due or len(self.times) < max(MIN_TIMED_STEPS, args.save_steps / 2):
             return
-        self.step, interval = (self.step + self.seconds / self.steps) / 2, args.save_steps
-        self.seconds, self.steps = 0.0, 0
+        self.step = (self.step + float(np.median(self.times))) / 2  # a pause does not count
+        self.times, interval = [], args.save_steps
         ahead = state.max_steps // interval - state.global_step // interval  # evaluations, one at the end
         scoring = self.speed.scoring * self.step / self.speed.step
         left = self.end - now - RESERVED_FRACTION * (self.end - self.begin) - scoring
@@ -203,7 +204,7 @@ class Replanner(LengthCallback):
             changed["eval_steps"] = interval
         if args.should_save:
             print(f"\nA new plan: {steps:,} steps; the last ones took about {self.step:.3g} s each.", flush=True)
-            self.file.write_text(json.dumps(self.options | changed), encoding="utf-8")
+            write_json(self.options | changed, self.file)
         self.options |= changed
         args.words = [*args.words[: -len(self.options)], *recipe_to_flags(self.options)]
         for name, value in changed.items():
@@ -266,7 +267,7 @@ def fit_budget(
     def plan() -> dict[str, Any]:
         can_cut = not is_prepared(arguments.data_args.dataset_name)
         options = choose_options(speed, end - time.monotonic(), can_cut) | fixed
-        file.write_text(json.dumps(options), encoding="utf-8")
+        write_json(options, file)
         print(describe_plan(options, speed, end), flush=True)
         return options
 
@@ -336,7 +337,7 @@ def take_plan(file: Path, new_file: Path) -> dict[str, Any]:
     if not file.is_file():
         raise UserError(f"{file.parent} was begun without a budget. Give its `max_steps` or `num_train_epochs`.")
     options = json.loads(file.read_text(encoding="utf-8"))
-    new_file.write_text(json.dumps(options), encoding="utf-8")
+    write_json(options, new_file)
     print(f"The plan is that of the run's first part: {options['max_steps']:,} steps", flush=True)
     return options
 

@@ -20,7 +20,8 @@ from measuring import RESULTS, ROOT, ReportArguments, write_tables
 from transformers import HfArgumentParser
 
 from hf_scratch.errors import UserError, command
-from hf_scratch.reporting.records import Record, read_record, read_records, write_record
+from hf_scratch.manifest import write_json
+from hf_scratch.reporting.records import Record, read_record, read_records
 from hf_scratch.reporting.tables import format_table
 
 CHOICE_RESULTS = RESULTS / "choices"
@@ -168,7 +169,7 @@ def main() -> None:
     runs = {path.parent.name: read_record(path) for path in sorted(Path(args.output_dir).glob("*_seed*/run.json"))}
     if args.write:
         for name, record in runs.items():
-            write_record(record, CHOICE_RESULTS / f"{name}.json")
+            write_json(record, CHOICE_RESULTS / f"{name}.json")
         write_tables()
     records = read_records(CHOICE_RESULTS) | runs
     print(f"{format_choices(records)}\n\n{format_choices(records, LEVERS)}")

@@ -18,15 +18,16 @@ from transformers import AutoConfig
 
 from hf_scratch.errors import command, preparation
 from hf_scratch.loading import auto_class_of, load_tokenizer
+from hf_scratch.manifest import write_json
 from hf_scratch.reporting.plots import plot_learning_curve
-from hf_scratch.reporting.records import Record, join_records, read_record, write_record
+from hf_scratch.reporting.records import Record, join_records, read_record
 
 
 def store_record(runs: list[Path], folder: Path, name: str) -> Record:
     """Store the record of consecutive runs, and the last run's translations of the test set if it has them."""
     folder.mkdir(parents=True, exist_ok=True)
     joined = join_records([read_record(run / "run.json") for run in runs])
-    write_record(joined, folder / f"{name}.json")
+    write_json(joined, folder / f"{name}.json")
     (folder / f"{name}.txt").unlink(missing_ok=True)  # of an earlier record
     if (runs[-1] / "test_translations.txt").is_file():
         shutil.copyfile(runs[-1] / "test_translations.txt", folder / f"{name}.txt")
