@@ -171,8 +171,8 @@ def time_scoring(
     def seconds_per_text(split: str, num_beams: int, longer: float) -> float:
         sample = every_nth(pairs[split])
         lengths = count_tokens(sample["target"], trainer.processing_class)
-        length = min(round(longer * float(np.mean(lengths))), data_args.max_target_length)
-        options = {"min_new_tokens": length, "max_new_tokens": length, "num_beams": num_beams}
+        length = 1 + min(round(longer * float(np.mean(lengths))), data_args.max_target_length)  # with the start token
+        options = {"min_length": length, "max_length": length, "num_beams": num_beams}
         start = time.monotonic()
         translate(trainer.model, trainer.processing_class, sample["source"], **options)
         return (time.monotonic() - start) / len(sample)

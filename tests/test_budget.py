@@ -237,10 +237,12 @@ def test_a_late_run_has_fewer_steps_and_an_early_one_more(step, seconds, end, tm
     planned, interval = options["max_steps"], options["save_steps"]
     replanner = Replanner(tmp_path / "plan", dict(options), speed, now + end - 15, now + end)
     replanner.last, replanner.times = now - seconds, 9 * [seconds]
+    replanner.progress = [SimpleNamespace(training_bar=SimpleNamespace(total=planned))]
     args = SimpleNamespace(logging_steps=1, save_steps=interval, should_save=True, words=[])
     state = SimpleNamespace(global_step=step, max_steps=planned, save_steps=interval)
     ahead = planned // interval - step // interval
     replanner.on_step_end(args, state, None, lr_scheduler=Mock(lr_lambdas=[None]))
+    assert replanner.progress[0].training_bar.total == state.max_steps
     if end < 0:
         assert state.max_steps == step + 1
     else:

@@ -211,6 +211,9 @@ class Replanner(LengthCallback):
             setattr(args, name, value)
             if hasattr(state, name):
                 setattr(state, name, value)
+        for callback in self.progress:
+            if callback.training_bar is not None:  # it is None on other processes than the first
+                callback.training_bar.total = steps
         lambdas = get_cosine_schedule_with_warmup(SGD([torch.zeros(1)]), warmup, steps).lr_lambdas
         lr_scheduler.lr_lambdas = lambdas * len(lr_scheduler.lr_lambdas)
 

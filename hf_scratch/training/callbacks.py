@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -18,7 +18,14 @@ import torch.distributed as dist
 from accelerate import PartialState
 from accelerate.utils import reduce
 from tqdm.auto import tqdm
-from transformers import EarlyStoppingCallback, Trainer, TrainerCallback, TrainerState, TrainingArguments
+from transformers import (
+    EarlyStoppingCallback,
+    ProgressCallback,
+    Trainer,
+    TrainerCallback,
+    TrainerState,
+    TrainingArguments,
+)
 
 from ..flops import find_peak
 from ..models.scratch_base import ScratchPreTrainedModel
@@ -28,7 +35,13 @@ logger = logging.getLogger(__name__)
 
 
 class LengthCallback(TrainerCallback):
-    """A callback that may raise `max_steps` while a training runs."""
+    """A callback that may change `max_steps` while a training runs.
+
+    Attributes:
+        progress: the callbacks with the training's progress bar, which the trainer sets.
+    """
+
+    progress: Sequence[ProgressCallback] = ()
 
 
 class TrainingTime(TrainerCallback):

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from accelerate.data_loader import prepare_data_loader
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler
-from transformers import PreTrainedModel, Trainer, TrainingArguments
+from transformers import PreTrainedModel, ProgressCallback, Trainer, TrainingArguments
 from transformers.trainer import TRAINING_ARGS_NAME
 from transformers.trainer_pt_utils import LengthGroupedSampler
 from transformers.trainer_utils import seed_worker
@@ -277,7 +277,10 @@ class ScratchTrainerMixin(Trainer):
 
     def set_initial_training_values(self, *args, **kwargs):
         epochs, *others = super().set_initial_training_values(*args, **kwargs)
-        return sys.maxsize if self.checkpoints.callbacks(LengthCallback) else epochs, *others  # `max_steps` ends it
+        changing = self.checkpoints.callbacks(LengthCallback)
+        for callback in changing:
+            callback.progress = self.checkpoints.callbacks(ProgressCallback)
+        return sys.maxsize if changing else epochs, *others  # `max_steps` ends it
 
     def get_batch_samples(self, epoch_iterator, num_batches, device):
         """As stock, counting tokens, and noting the position in a stream. A resumed run that is over gets no batch."""
