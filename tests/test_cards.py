@@ -2,6 +2,7 @@
 
 import re
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from test_bad_inputs import TEXTS
 from test_scripts import PAIRS, TINY_GPT, TINY_TRANSFORMER, flags, read_json, write
 
 from hf_scratch.evaluation.translation import evaluate_translation
-from hf_scratch.reporting.cards import Card, describe_for_hub
+from hf_scratch.reporting.cards import Card, describe_for_hub, describe_objective
 
 
 @pytest.fixture
@@ -123,6 +124,20 @@ def test_a_resumed_runs_card_is_of_the_whole_run(train):
     assert whole["minutes"] > first["minutes"] > 0
     command = first["command"].removesuffix(" --max_minutes 1e-9")
     assert whole["command"].splitlines() == [first["command"], f"{command} --resume_from_checkpoint last"]
+
+
+@pytest.mark.parametrize(
+    ("smoothing", "options", "name"),
+    [
+        (0.0, {}, "training loss"),
+        (0.0, {"r_drop_alpha": 0.0, "distillation_alpha": 0.0}, "training loss"),
+        (0.1, {"r_drop_alpha": 5.0}, "training objective, with label smoothing, R-Drop"),
+        (0.0, {"distillation_alpha": 0.5}, "training objective, with teachers"),
+    ],
+)
+def test_the_curve_names_what_the_training_loss_is(smoothing, options, name):
+    trainer = SimpleNamespace(args=SimpleNamespace(label_smoothing_factor=smoothing), **options)
+    assert describe_objective(trainer) == name
 
 
 def test_a_writers_examples_begin_differently_and_are_cut(train, tmp_path):

@@ -358,6 +358,17 @@ def quote(text: str) -> str:
     return json.dumps(_shorten(text), ensure_ascii=False)
 
 
+def describe_objective(trainer: Trainer) -> str:
+    """What the training loss is, for a learning curve: what is in it besides the cross-entropy with the labels."""
+    terms = {
+        "label smoothing": trainer.args.label_smoothing_factor,
+        "R-Drop": getattr(trainer, "r_drop_alpha", 0.0),
+        "teachers": getattr(trainer, "distillation_alpha", 0.0),
+    }
+    names = [name for name, weight in terms.items() if weight]
+    return f"training objective, with {', '.join(names)}" if names else "training loss"
+
+
 def _write(trainer: Trainer, data_args, record: Record, task: str, texts: dict[str, str], **options) -> None:
     """Write a run's card, curve and record. `options` are arguments of `Card`."""
     output_dir = require_output_dir(trainer.args)
@@ -388,5 +399,5 @@ def _write(trainer: Trainer, data_args, record: Record, task: str, texts: dict[s
         **options,
     )
     ModelCard(render_card(card, record, model.config)).save(os.path.join(output_dir, "README.md"))
-    plot_learning_curve(record["log"], output_dir)
+    plot_learning_curve(record["log"], output_dir, describe_objective(trainer))
     write_json(record, Path(output_dir, "run.json"))

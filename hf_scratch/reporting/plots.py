@@ -20,12 +20,13 @@ class _PlainLogFormatter(LogFormatter):
         return f"{x:g}" if super().__call__(x, pos) else ""
 
 
-def plot_learning_curve(log_history: list[dict], output_dir: str) -> None:
+def plot_learning_curve(log_history: list[dict], output_dir: str, objective: str = "training objective") -> None:
     """Draw losses over steps. Below them: BLEU and exact matches if the run has them, else the learning rate.
 
     Args:
         log_history: `trainer.state.log_history`.
         output_dir: the folder of the picture.
+        objective: what the training loss is, which may hold more than the cross-entropy with the labels.
     """
     series = {"loss": [], "eval_loss": [], "eval_bleu": [], "eval_exact_match": [], "learning_rate": []}
     has_ended = False
@@ -39,7 +40,7 @@ def plot_learning_curve(log_history: list[dict], output_dir: str) -> None:
         series["loss"] = [(entry["step"], entry["train_loss"]) for entry in log_history if "train_loss" in entry]
     figure = Figure(figsize=(7, 5.5), layout="constrained")
     losses, below = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
-    for key, label in (("loss", "training objective"), ("eval_loss", "validation loss")):
+    for key, label in (("loss", objective), ("eval_loss", "validation loss")):
         _plot_points(losses, series[key], label=label)
     losses.set_title("learning curve", fontsize=10, loc="left")
     losses.set_ylabel("loss [nats per token]")
