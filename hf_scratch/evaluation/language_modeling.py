@@ -244,7 +244,7 @@ def score_texts(
 
 
 def sample_text(model: PreTrainedModel, tokenizer, prompt: str, max_new_tokens: int = 100, seed: int = 0) -> str:
-    """Continue a prompt by tokens drawn from the model's whole distribution.
+    """Continue a prompt by tokens drawn from the whole vocabulary, at the generation config's temperature.
 
     Torch's random state is the same afterwards, so training can continue.
 
