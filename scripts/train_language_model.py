@@ -97,6 +97,7 @@ def prepare(arguments: TrainingCommand, checkpoint: str | None):
         r_drop_alpha=data_args.r_drop_alpha,
         teacher_models=teachers,
         distillation_alpha=data_args.distillation_alpha,
+        muon=data_args.muon,
         callbacks=callbacks,
     )
     trainer.get_train_dataloader()  # now, for its errors

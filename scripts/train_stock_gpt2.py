@@ -36,6 +36,7 @@ NOT_OF_STOCK = (
     "distillation_alpha",
     "max_predict_samples",
     "mlm_probability",
+    "muon",
     "prompt_column",
     "r_drop_alpha",
     "sample_prompt",

@@ -123,6 +123,7 @@ def prepare(arguments: TrainingCommand, checkpoint: str | None):
         r_drop_alpha=data_args.r_drop_alpha,
         teacher_models=teachers,
         distillation_alpha=data_args.distillation_alpha,
+        muon=data_args.muon,
     )
     trainer.get_train_dataloader()  # now, for its errors
     return trainer, pairs, cut

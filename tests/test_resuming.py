@@ -83,6 +83,7 @@ CONTINUED = {"restore_callback_states_from_checkpoint": True}  # the patience
 PLATEAU = {"lr_scheduler_type": "reduce_lr_on_plateau", "lr_scheduler_kwargs": {"patience": 0, "factor": 0.5}}
 INTERRUPTIONS = {  # an epoch has two steps
     "crashed, evaluated each epoch": (steps(2, eval_strategy="epoch"), CRASH, 4),
+    "crashed, with Muon": (steps(2, muon=True), CRASH, 4),
     "crashed within an epoch grouped by length": (
         steps(3, train_sampling_strategy="group_by_length", data_seed=5), CRASH, 3
     ),

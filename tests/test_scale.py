@@ -53,7 +53,7 @@ def translation(folder: Path) -> list[str]:
     options = OPTIONS | PAIRED | {
         "dataset_name": folder, "config_overrides": config, "max_tokens_per_batch": 40, "generation_num_beams": 2,
         "predict_with_generate": "true", "label_smoothing_factor": 0.1, "r_drop_alpha": 1,
-        "load_best_model_at_end": "true", "average_checkpoints": 1,
+        "load_best_model_at_end": "true", "average_checkpoints": 1, "muon": "true",
     }  # fmt: skip
     return ["train_translation.py", *flags(options)]
 

@@ -35,7 +35,7 @@ from hf_scratch.training.command_line import OUR_DEFAULTS
 from hf_scratch.training.model_loading import choose_model, load_teachers
 from hf_scratch.training.trainers import LanguageModelTrainer, TranslationTrainer
 
-OWN = ("callbacks", "r_drop_alpha", "teacher_models", "distillation_alpha")  # arguments of our trainers
+OWN = ("callbacks", "r_drop_alpha", "teacher_models", "distillation_alpha", "muon")  # arguments of our trainers
 
 
 @pytest.fixture

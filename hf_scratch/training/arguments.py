@@ -111,6 +111,7 @@ class DataArguments:
     distillation_alpha: float = option(
         0.5, "Share of the teachers' predictions in the loss; the labels have the rest."
     )
+    muon: bool = option(False, "Train the layers' matrices with Muon (Jordan et al. 2024), and the rest with AdamW.")
     budget_minutes: float | None = option(
         None,
         "Fit steps, warm-up, a cosine schedule, evaluations and final scores into this time. The record has the "

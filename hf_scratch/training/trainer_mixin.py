@@ -31,6 +31,7 @@ from ..models.scratch_base import ScratchPreTrainedModel
 from ..models.scratch_loss import Teacher
 from .callbacks import LengthCallback, TokenCount, TrainingTime
 from .fsdp import fsdp_plugin, prepare_fsdp, shard_shared_weights
+from .muon import MuonAdamW, group_parameters
 from .resuming import CheckpointKeeper
 
 SETUP_ERRORS = (*USERS_ERRORS, TypeError, ArithmeticError)  # of options that only the start of a training reads
@@ -64,6 +65,7 @@ class ScratchTrainerMixin(Trainer):
       label smoothing, over all rows, and computes no logits unless they are what it predicts. On several processes its
       loss is that of one. On a CPU it is computed in the weights' own dtype. The generation config stays as it is:
       Seq2SeqTrainer fills in every default.
+    - `create_optimizer`: `muon`.
     - `create_optimizer`, `save_model`: under FSDP2, weights that several modules share are sharded together, and
       `save_model` writes a whole model. A checkpoint of shards has the config and the tokenizer too.
 
@@ -78,6 +80,7 @@ class ScratchTrainerMixin(Trainer):
         r_drop_alpha: float = 0.0,
         teacher_models: Sequence[PreTrainedModel] = (),
         distillation_alpha: float = 0.5,
+        muon: bool = False,
         **kwargs,
     ):
         if getattr(kwargs.get("args", args[1] if len(args) > 1 else None), "enable_jit_checkpoint", False):
@@ -94,7 +97,7 @@ class ScratchTrainerMixin(Trainer):
         state: Any = self.accelerator.state
         state.dynamo_plugin.use_regional_compilation = True
         prepare_fsdp(self.accelerator)
-        self.r_drop_alpha = r_drop_alpha
+        self.r_drop_alpha, self.muon = r_drop_alpha, muon
         self.distillation_alpha = distillation_alpha if teacher_models else 0.0
         self.teacher_models = [teacher.to(self.args.device).eval().requires_grad_(False) for teacher in teacher_models]
         self.label_smoother = None
@@ -148,6 +151,7 @@ class ScratchTrainerMixin(Trainer):
         return {
             "r_drop_alpha": self.r_drop_alpha,
             "distillation_alpha": self.distillation_alpha,
+            "muon": self.muon,
             "teacher_models": " ".join(teachers) or None,
             "attn_implementation": getattr(self.model.config, "_attn_implementation", None),
             # transformers' collators have a `seed` too
@@ -366,11 +370,17 @@ class ScratchTrainerMixin(Trainer):
                 labels[name] = tensor.masked_fill(is_repeated[:, None], -100)
         return {**inputs, **labels}
 
-    # ---- FSDP2 ----
+    # ---- the optimizer, and FSDP2 ----
 
     def create_optimizer(self, *args, **kwargs) -> torch.optim.Optimizer:
-        """As stock. Under FSDP2, it shards shared weights first."""
+        """As stock, or with `muon` a `MuonAdamW`. Under FSDP2, it shards shared weights first."""
         shard_shared_weights(self.model, self.accelerator)
+        if self.muon:
+            _, options = self.get_optimizer_cls_and_kwargs(self.args, self.model)
+            names = self.get_decay_parameter_names(self.model)
+            options["params"] = group_parameters(self.model, names, self.args.weight_decay)
+            options["dtype"] = torch.bfloat16 if self.args.bf16 else torch.float32
+            self.optimizer_cls_and_kwargs = MuonAdamW, options
         return super().create_optimizer(*args, **kwargs)
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:

@@ -21,6 +21,7 @@ class LanguageModelTrainer(ScratchTrainerMixin, Trainer):
         teacher_models: models of the same inputs and vocabulary, whose mean prediction is learnt as well (Hinton et
             al. 2015). They are not trained. Default: none.
         distillation_alpha: the share of that in the loss, from 0 to 1. The labels have the rest.
+        muon: train the layers' matrices with Muon, and the rest with AdamW (see `MuonAdamW`).
         decay_all_parameters: apply weight decay to biases and LayerNorms too, as torch's AdamW does by itself.
             Default: as stock, without them.
         decay_embeddings: apply weight decay to token and position embeddings, as stock. gpt-playground does not.
@@ -43,7 +44,7 @@ class TranslationTrainer(ScratchTrainerMixin, Seq2SeqTrainer):
     """Seq2SeqTrainer for ScratchTransformer.
 
     Args:
-        r_drop_alpha, teacher_models, distillation_alpha: as for LanguageModelTrainer.
+        r_drop_alpha, teacher_models, distillation_alpha, muon: as for LanguageModelTrainer.
         max_tokens_per_update: at most this many tokens in a step, of all processes together, counted on the pairs'
             longer side with padding, also by the collator's `pad_to_multiple_of`. It replaces
             `per_device_train_batch_size` and `train_sampling_strategy`, and needs a column "length" in the training
