@@ -17,7 +17,7 @@ class MuonAdamW(torch.optim.AdamW):
 
     The update of a matrix is Nesterov's momentum with all singular values near 1. It is as large as an update of AdamW
     (Liu et al. 2025, "Muon is Scalable for LLM Training"), so that both share learning rate and weight decay. torch's
-    Muon is the same in bfloat16, which takes 20 times as long on a CPU without instructions for it.
+    Muon is the same in bfloat16, which takes many times as long on a CPU without instructions for it.
 
     Args:
         params: groups of parameters.
@@ -78,10 +78,9 @@ def group_parameters(model: Any, decayed: Collection[str], weight_decay: float) 
         weight_decay: theirs.
     """
     head, groups = model.get_output_embeddings(), {}
-    others = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
-    linear = {id(module.weight) for module in model.modules() if isinstance(module, nn.Linear) and module is not head}
+    matrices = {id(module.weight) for module in model.modules() if isinstance(module, nn.Linear) and module is not head}
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            group = {"muon": id(parameter) in linear - others, "weight_decay": weight_decay * (name in decayed)}
+            group = {"muon": id(parameter) in matrices, "weight_decay": weight_decay * (name in decayed)}
             groups.setdefault(tuple(group.values()), group | {"params": []})["params"].append(parameter)
     return list(groups.values())
