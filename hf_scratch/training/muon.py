@@ -78,7 +78,8 @@ def group_parameters(model: Any, decayed: Collection[str], weight_decay: float) 
         weight_decay: theirs.
     """
     head, groups = model.get_output_embeddings(), {}
-    matrices = {id(module.weight) for module in model.modules() if isinstance(module, nn.Linear) and module is not head}
+    layers = [module for module in model.modules() if isinstance(module, nn.Linear) and module is not head]
+    matrices = {id(module.weight) for module in layers}
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
             group = {"muon": id(parameter) in matrices, "weight_decay": weight_decay * (name in decayed)}
