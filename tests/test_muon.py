@@ -6,6 +6,7 @@ import copy
 import pytest
 import torch
 from test_sharding import MODELS, shard
+from test_training import make_trainer  # noqa: F401  a fixture
 from torch import nn
 
 from hf_scratch.training.muon import MuonAdamW, group_parameters, orthogonalize
@@ -68,3 +69,8 @@ def test_a_sharded_models_step_is_the_same(one_process_group):
             optimizer.zero_grad()
     for one, other in zip(*(each.parameters() for each in models), strict=True):
         torch.testing.assert_close(other.full_tensor(), one, atol=1e-5, rtol=1e-4)
+
+
+def test_another_optimizer_than_adamw_is_refused(make_trainer):  # noqa: F811
+    with pytest.raises(ValueError, match="`optim`"):
+        make_trainer(muon=True, optim="sgd", max_steps=1).train()

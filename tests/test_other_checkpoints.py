@@ -51,6 +51,12 @@ def test_another_config_with_weights_of_the_same_shapes_is_refused(make_trainer)
             check(other, checkpoint)
 
 
+def test_a_checkpoint_of_adamw_is_not_resumed_with_muon(make_trainer):  # noqa: F811
+    checkpoint = save_one(make_trainer)
+    with pytest.raises(UserError, match="`muon` False \\(now True\\)"):
+        check(make_trainer(muon=True), checkpoint)
+
+
 def test_other_options_are_named(make_trainer, caplog):  # noqa: F811
     checkpoint = save_one(make_trainer)
     check(make_trainer(max_steps=1), checkpoint)

@@ -181,7 +181,7 @@ class Replanner(LengthCallback):
         ahead = state.max_steps // interval - state.global_step // interval  # evaluations, one at the end
         scoring = self.speed.scoring * self.step / self.speed.step
         left = self.end - now - RESERVED_FRACTION * (self.end - self.begin) - scoring
-        possible = (left - ahead * self.evaluation) / self.step  # steps
+        possible = -highest_of_processes(-int((left - ahead * self.evaluation) / self.step))  # steps, on each process
         if possible < ahead:  # the time is over, or nearly: one evaluation is enough
             ahead = 1
         steps_left = state.max_steps - state.global_step
@@ -194,7 +194,6 @@ class Replanner(LengthCallback):
             wanted = max(1, int(possible / ahead))
             if late > 0 or total(wanted) > state.max_steps:
                 interval = wanted
-        interval = -highest_of_processes(-interval)
         if interval == args.save_steps:
             return
         steps = total(interval)
@@ -203,8 +202,8 @@ class Replanner(LengthCallback):
         if "eval_steps" in self.options:
             changed["eval_steps"] = interval
         if args.should_save:
-            print(f"\nA new plan: {steps:,} steps; the last ones took about {self.step:.3g} s each.", flush=True)
             write_json(self.options | changed, self.file)
+            print(f"\nA new plan: {steps:,} steps; the last ones took about {self.step:.3g} s each.", flush=True)
         self.options |= changed
         args.words = [*args.words[: -len(self.options)], *recipe_to_flags(self.options)]
         for name, value in changed.items():

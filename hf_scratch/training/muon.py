@@ -70,18 +70,18 @@ def orthogonalize(matrices: torch.Tensor) -> torch.Tensor:
 
 
 def group_parameters(model: Any, decayed: Collection[str], weight_decay: float) -> list[dict[str, Any]]:
-    """Group the trainable parameters for `MuonAdamW`. Its matrices are those of linear layers, without the head's.
+    """Group the trainable parameters for `MuonAdamW`. Its matrices are the base model's, without embeddings.
 
     Args:
-        model: with `get_output_embeddings`.
+        model: with its base model, e.g. a language model with a head.
         decayed: names of the parameters with weight decay.
         weight_decay: theirs.
     """
-    head, groups = model.get_output_embeddings(), {}
-    layers = [module for module in model.modules() if isinstance(module, nn.Linear) and module is not head]
-    matrices = {id(module.weight) for module in layers}
+    embeddings = {module.weight for module in model.modules() if isinstance(module, nn.Embedding)}
+    matrices = {weight for weight in model.base_model.parameters() if weight.dim() == 2} - embeddings
+    groups: dict[tuple, dict[str, Any]] = {}
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            group = {"muon": id(parameter) in matrices, "weight_decay": weight_decay * (name in decayed)}
+            group = {"muon": parameter in matrices, "weight_decay": weight_decay * (name in decayed)}
             groups.setdefault(tuple(group.values()), group | {"params": []})["params"].append(parameter)
     return list(groups.values())

@@ -196,8 +196,8 @@ class CheckpointKeeper(TrainerCallback):
         scripts/README.md.
 
         Raises:
-            UserError: the model's config, the training data or the batches differ. With
-                `ignore_data_skip`, only the config is compared.
+            UserError: the model's config, `muon`, the training data or the batches differ. With
+                `ignore_data_skip`, only the config and `muon` are compared.
         """
         model: Any = self.trainer.model
         saved, path = read_facts(checkpoint), Path(checkpoint, "config.json")
@@ -206,6 +206,8 @@ class CheckpointKeeper(TrainerCallback):
             if fields.get("model_type") == model.config.model_type:
                 fields = _config_fields(type(model.config).from_dict(fields))
             _refuse_changes(checkpoint, "fields of the config", fields, _config_fields(model.config))
+        before = saved.get("arguments", {}).get("muon", False)  # another optimizer cannot load its state
+        _refuse_changes(checkpoint, "arguments", {"muon": before}, {"muon": getattr(self.trainer, "muon", False)})
         if not self.trainer.args.ignore_data_skip:
             _refuse_changes(checkpoint, "data or batches", saved, self.facts)
         if changes := _describe_changes(saved.get("arguments", {}), self._arguments()):

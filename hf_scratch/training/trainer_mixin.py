@@ -376,6 +376,8 @@ class ScratchTrainerMixin(Trainer):
         """As stock, or with `muon` a `MuonAdamW`. Under FSDP2, it shards shared weights first."""
         shard_shared_weights(self.model, self.accelerator)
         if self.muon:
+            if not self.args.optim.startswith("adamw_torch"):
+                raise ValueError("`muon` goes with AdamW. Leave out `optim`, or set `muon` to false.")
             _, options = self.get_optimizer_cls_and_kwargs(self.args, self.model)
             names = self.get_decay_parameter_names(self.model)
             options["params"] = group_parameters(self.model, names, self.args.weight_decay)
