@@ -65,9 +65,8 @@ class ScratchTrainerMixin(Trainer):
       label smoothing, over all rows, and computes no logits unless they are what it predicts. On several processes its
       loss is that of one. On a CPU it is computed in the weights' own dtype. The generation config stays as it is:
       Seq2SeqTrainer fills in every default.
-    - `create_optimizer`: `muon`.
-    - `create_optimizer`, `save_model`: under FSDP2, weights that several modules share are sharded together, and
-      `save_model` writes a whole model. A checkpoint of shards has the config and the tokenizer too.
+    - `create_optimizer`: `muon`. Under FSDP2, weights that several modules share are sharded together.
+    - `save_model`: under FSDP2, it writes a whole model. A checkpoint of shards has the config and the tokenizer too.
 
     The saved config keeps the model's `use_cache`, which stock trainers set to false.
     """
