@@ -196,11 +196,11 @@ def shift_right(labels: torch.Tensor, start: int | None, pad: int | None) -> tor
 def rows_of_a_block(device: str, vocab_size: int) -> int:
     """How many tokens' logits are computed at a time, by the device's type.
 
-    2**18 logits and their softmax fit in a CPU's cache. Fewer rows than 64 would read the head's weight more often. An
+    2**18 logits and their softmax fit in a CPU's cache; fewer rows than 128 would read the head's weight too often. An
     accelerator wants large products, and few sums into the weight's gradient: there, 2**27 logits in float32 take half
     a GiB, and a step about one more than that. With more rows than 2**14, their sum might be too large for float16.
     """
-    return max(2**18 // vocab_size, 64) if device == "cpu" else min(2**27 // vocab_size, 2**14)
+    return max(2**18 // vocab_size, 128) if device == "cpu" else min(2**27 // vocab_size, 2**14)
 
 
 def _losses_and_gradient(
