@@ -6,6 +6,7 @@ import shutil
 import signal
 import time
 from dataclasses import replace
+from itertools import count
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -218,10 +219,11 @@ def test_slower_steps_shorten_the_rest_of_a_run_which_resumes_to_the_same_weight
     assert_same_weights(before, out)
 
 
-def test_faster_steps_lengthen_the_rest_of_a_run(make_trainer, tmp_path):  # noqa: F811
-    speed, now = Speed(step=0.15, epochs=1.0, row=0.0, rows=0, scoring=0.0), time.monotonic()
+def test_faster_steps_lengthen_the_rest_of_a_run(make_trainer, tmp_path, monkeypatch):  # noqa: F811
+    speed, clock = Speed(step=0.15, epochs=1.0, row=0.0, rows=0, scoring=0.0), count(step=0.05)  # a reading a step
+    monkeypatch.setattr(budget, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     options = choose_options(speed, 2)
-    replanner = Replanner(tmp_path / "plan", dict(options), speed, now, now + 2)
+    replanner = Replanner(tmp_path / "plan", dict(options), speed, 0, 2)
     others = {name: value for name, value in options.items() if name not in ("logging_steps", "save_strategy")}
     trainer = make_trainer(callbacks=[replanner], save_strategy="no", **others)
     trainer.args.words = recipe_to_flags(options)

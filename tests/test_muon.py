@@ -8,6 +8,7 @@ import torch
 from test_sharding import MODELS, shard
 from test_training import make_trainer  # noqa: F401  a fixture
 from torch import nn
+from transformers import BertConfig, EncoderDecoderConfig, EncoderDecoderModel
 
 from hf_scratch.training.muon import MuonAdamW, group_parameters, orthogonalize
 
@@ -47,7 +48,9 @@ def test_singular_values_become_one(shape):
 def test_a_models_matrices_are_those_of_its_layers(name):
     model = MODELS[name]()
     model.get_input_embeddings().weight.requires_grad = False
-    groups = group_parameters(model, {name for name, _ in model.named_parameters() if "bias" not in name}, 0.1)
+    decayed = {name for name, _ in model.named_parameters() if "bias" not in name}
+    groups = group_parameters(model, decayed, 0.1)
+    assert len(groups) == len(group_parameters(model, decayed, 0.0))  # a run may be resumed with it
     names = {parameter: name for name, parameter in model.named_parameters()}
     found = [names[parameter] for group in groups for parameter in group["params"]]
     assert sorted(found) == sorted(name for name, parameter in model.named_parameters() if parameter.requires_grad)
@@ -55,6 +58,18 @@ def test_a_models_matrices_are_those_of_its_layers(name):
         for parameter in group["params"]:
             assert group["muon"] == (parameter.dim() == 2 and "layers." in names[parameter])
             assert group["weight_decay"] == (0.0 if "bias" in names[parameter] else 0.1)
+
+
+def test_a_head_inside_the_base_model_is_no_matrix_of_a_layer():
+    size = {"vocab_size": 11, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+    decoder = BertConfig(**size, is_decoder=True, add_cross_attention=True, tie_word_embeddings=False)
+    config = EncoderDecoderConfig.from_encoder_decoder_configs(BertConfig(**size), decoder)
+    model = EncoderDecoderModel(config)
+    head = model.get_output_embeddings().weight
+    assert any(head is weight for weight in model.base_model.parameters())
+    muon = {weight for group in group_parameters(model, (), 0.1) if group["muon"] for weight in group["params"]}
+    assert muon
+    assert head not in muon
 
 
 def test_a_sharded_models_step_is_the_same(one_process_group):

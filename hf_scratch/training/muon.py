@@ -70,18 +70,20 @@ def orthogonalize(matrices: torch.Tensor) -> torch.Tensor:
 
 
 def group_parameters(model: Any, decayed: Collection[str], weight_decay: float) -> list[dict[str, Any]]:
-    """Group the trainable parameters for `MuonAdamW`. Its matrices are the base model's, without embeddings.
+    """Group the trainable parameters for `MuonAdamW`. Its matrices are the base model's, without embeddings and head.
 
     Args:
         model: with its base model, e.g. a language model with a head.
         decayed: names of the parameters with weight decay.
         weight_decay: theirs.
     """
-    embeddings = {module.weight for module in model.modules() if isinstance(module, nn.Embedding)}
-    matrices = {weight for weight in model.base_model.parameters() if weight.dim() == 2} - embeddings
-    groups: dict[tuple, dict[str, Any]] = {}
+    head = model.get_output_embeddings()  # a base model that is the whole model contains it
+    others = {module.weight for module in model.modules() if isinstance(module, nn.Embedding) or module is head}
+    matrices = {weight for weight in model.base_model.parameters() if weight.dim() == 2} - others
+    groups: dict[tuple[bool, bool], dict[str, Any]] = {}  # also without weight decay: runs resume with another
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            group = {"muon": parameter in matrices, "weight_decay": weight_decay * (name in decayed)}
-            groups.setdefault(tuple(group.values()), group | {"params": []})["params"].append(parameter)
+            key = is_matrix, is_decayed = parameter in matrices, name in decayed
+            group = {"muon": is_matrix, "weight_decay": weight_decay * is_decayed, "params": []}
+            groups.setdefault(key, group)["params"].append(parameter)
     return list(groups.values())
