@@ -38,7 +38,7 @@ WARMUP_FRACTION = 1 / 8  # of the steps
 RESERVED_FRACTION = 0.03  # of the time, for checkpoints and the card
 TRAINING_FRACTION = 0.8  # of the time, about, is for steps
 DELAY_FRACTION = 0.3  # of the steps that are left, by which a training may be late or early before it is planned again
-MODEL_FACTOR, BATCH_FACTOR, EPOCHS = 0.5, 2.3, 8  # of `predict_loss`; see "The budget's choice" in scripts/README.md
+MODEL_FACTOR, BATCH_FACTOR, REPETITION = 0.5, 2.3, 158  # of `predict_loss`; fitted, see scripts/README.md
 SAMPLE_ROWS = 128  # that are scored to measure how long that takes
 MEASURING = {  # the options of the training that is measured
     "max_steps": sys.maxsize,
@@ -326,11 +326,12 @@ def predict_loss(parameters: int, steps: float, batch: int, data: float) -> floa
     Tokens of large batches count less (McCandlish et al. 2018, "An Empirical Model of Large-Batch Training"), beyond
     a size that grows with the square root of all tokens (Zhang et al. 2024, "How Does Critical Batch Size Scale in
     Pre-training?"). So do tokens that are repeated: `data` are those of an epoch (Muennighoff et al. 2023, "Scaling
-    Data-Constrained Language Models").
+    Data-Constrained Language Models"), and the fewer they are, the sooner they are learnt by heart.
     """
     tokens = steps * batch
     tokens /= 1 + batch / (BATCH_FACTOR * tokens**0.5)
-    tokens = EPOCHS * data * -math.expm1(-tokens / (EPOCHS * data))
+    limit = data**1.5 / REPETITION
+    tokens = limit * -math.expm1(-tokens / limit)
     return MODEL_FACTOR * parameters**-0.34 + tokens**-0.28
 
 
