@@ -38,7 +38,7 @@ WARMUP_FRACTION = 1 / 8  # of the steps
 RESERVED_FRACTION = 0.03  # of the time, for checkpoints and the card
 TRAINING_FRACTION = 0.8  # of the time, about, is for steps
 DELAY_FRACTION = 0.3  # of the steps that are left, by which a training may be late or early before it is planned again
-MODEL_FACTOR, BATCH_FACTOR, REPETITION = 0.5, 2.3, 158  # of `predict_loss`; fitted, see scripts/README.md
+MODEL_FACTOR, BATCH_FACTOR, REPETITION = 0.5, 2.3, 158  # of `predict_loss`; measured, see scripts/README.md
 SAMPLE_ROWS = 128  # that are scored to measure how long that takes
 MEASURING = {  # the options of the training that is measured
     "max_steps": sys.maxsize,

@@ -78,12 +78,14 @@ def group_parameters(model: Any, decayed: Collection[str], weight_decay: float) 
         weight_decay: theirs.
     """
     head = model.get_output_embeddings()  # a base model that is the whole model contains it
-    others = {module.weight for module in model.modules() if isinstance(module, nn.Embedding) or module is head}
-    matrices = {weight for weight in model.base_model.parameters() if weight.dim() == 2} - others
-    groups: dict[tuple[bool, bool], dict[str, Any]] = {}  # also without weight decay: runs resume with another
+    others = [module for module in model.modules() if isinstance(module, nn.Embedding) or module is head]
+    matrices = {weight for weight in model.base_model.parameters() if weight.dim() == 2}
+    matrices -= {weight for module in others for weight in module.parameters()}
+    groups: dict[tuple[bool, bool], list[nn.Parameter]] = {}  # the same without weight decay: runs resume with another
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            key = is_matrix, is_decayed = parameter in matrices, name in decayed
-            group = {"muon": is_matrix, "weight_decay": weight_decay * is_decayed, "params": []}
-            groups.setdefault(key, group)["params"].append(parameter)
-    return list(groups.values())
+            groups.setdefault((parameter in matrices, name in decayed), []).append(parameter)
+    return [
+        {"params": parameters, "muon": is_matrix, "weight_decay": weight_decay * is_decayed}
+        for (is_matrix, is_decayed), parameters in groups.items()
+    ]
