@@ -59,6 +59,14 @@ def test_steps_evaluations_and_scores_fill_the_time():
         choose_options(SPEED, 30)
 
 
+def test_small_data_are_evaluated_before_they_are_learnt_by_heart():
+    speed = Speed(step=0.1, epochs=0.1, row=0.001, rows=100, scoring=0.0)
+    options = choose_options(speed, 600)
+    assert options["eval_steps"] * speed.epochs <= 4
+    slow = choose_options(replace(speed, row=0.02), 600)  # 30 of 2 s are a tenth of the time
+    assert slow["max_steps"] == 30 * slow["eval_steps"]
+
+
 def test_validation_data_are_asked_for_before_anything_is_measured(run_here, tmp_path):
     command = words(tmp_path, PAIRS, 0.1, validation_file=None)
     done = run_here("train_translation", "own_pairs", *command, check=False)
@@ -203,7 +211,7 @@ def test_slower_steps_shorten_the_rest_of_a_run_which_resumes_to_the_same_weight
     monkeypatch.setattr(budget, "measure_speed", measure)
     monkeypatch.setattr(Replanner, "on_step_end", replan_once)
     out, before = tmp_path / "out", tmp_path / "before"
-    command = ["own_texts", *words(tmp_path, STORIES, 0.2, global_batch_size=64)]
+    command = ["own_texts", *words(tmp_path, STORIES, 0.2, global_batch_size=64, save_total_limit=99)]
     done = run_here("train_language_model", *command)
     assert "A new plan" in done.stdout
     record, plan = read_json(out / "run.json"), read_json(out / PLAN)

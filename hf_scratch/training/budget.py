@@ -33,7 +33,9 @@ TIMED_FRACTION, MAX_TIMED_FRACTION = 0.005, 0.02  # of the time, for the first s
 MIN_STEPS = 100  # of a training, if one of the choices allows it
 DIVISORS = (1, 2, 4, 8)  # of the recipe's batch, for the choices
 MIN_TIMED_STEPS = 5  # unless they take longer than MAX_TIMED_FRACTION
-MAX_EVALUATIONS, MIN_EVALUATIONS, EVALUATION_FRACTION = 10, 4, 0.1  # the last: of the time, for all of them
+EVALUATIONS, MIN_EVALUATIONS = 10, 4
+EVALUATION_EPOCHS = 4  # between evaluations at most
+EVALUATION_FRACTION = 0.1  # of the time, for all evaluations, at most
 WARMUP_FRACTION = 1 / 8  # of the steps
 RESERVED_FRACTION = 0.03  # of the time, for checkpoints and the card
 TRAINING_FRACTION = 0.8  # of the time, about, is for steps
@@ -79,20 +81,22 @@ class Speed:
 def choose_options(speed: Speed, seconds: float, can_cut: bool = True) -> dict[str, Any]:
     """Choose the schedule of a training that ends, with its evaluations, after `seconds`.
 
-    After a warm-up of an eighth of the steps, a cosine falls to zero. Evaluations take a tenth of the time at
-    most: ten, or fewer, down to four. If four take longer and rows can be cut, they see `max_eval_samples` rows alone.
-    The best weights of these are kept, since a small set is soon learnt by heart.
+    After a warm-up of an eighth of the steps, a cosine falls to zero. The weights of the best evaluation are kept.
+    There are ten, or one in four epochs if these are more, since a small set is soon learnt by heart. They take a
+    tenth of the time at most, or are fewer, down to four. If four take longer and rows can be cut, they see
+    `max_eval_samples` rows alone.
 
     Raises:
         UserError: there is no time for ten steps.
     """
-    evaluations, rows, one = MAX_EVALUATIONS, speed.rows, 0.0
+    evaluations, rows, one = EVALUATIONS, speed.rows, 0.0
     if speed.row:
         allowed = EVALUATION_FRACTION * seconds
         if can_cut:
             rows = min(rows, math.ceil(allowed / MIN_EVALUATIONS / speed.row))
         one = rows * speed.row
-        evaluations = min(MAX_EVALUATIONS, max(MIN_EVALUATIONS, int(allowed / one)))
+        wanted = max(EVALUATIONS, int(seconds / speed.step * speed.epochs / EVALUATION_EPOCHS))
+        evaluations = min(wanted, max(MIN_EVALUATIONS, int(allowed / one)))
     left = seconds * (1 - RESERVED_FRACTION) - speed.scoring - evaluations * one
     interval = int(left / speed.step / evaluations)  # steps between evaluations
     if interval * evaluations < 10:
@@ -182,8 +186,7 @@ class Replanner(LengthCallback):
         scoring = self.speed.scoring * self.step / self.speed.step
         left = self.end - now - RESERVED_FRACTION * (self.end - self.begin) - scoring
         possible = -highest_of_processes(-int((left - ahead * self.evaluation) / self.step))  # steps, on each process
-        if possible < ahead:  # the time is over, or nearly: one evaluation is enough
-            ahead = 1
+        ahead = max(1, min(ahead, possible))
         steps_left = state.max_steps - state.global_step
         late = steps_left - possible
 
