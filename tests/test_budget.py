@@ -61,10 +61,14 @@ def test_steps_evaluations_and_scores_fill_the_time():
 
 def test_small_data_are_evaluated_before_they_are_learnt_by_heart():
     speed = Speed(step=0.1, epochs=0.1, row=0.001, rows=100, scoring=0.0)
-    options = choose_options(speed, 600)
+    options = choose_options(speed, 300)
     assert options["eval_steps"] * speed.epochs <= 4
-    slow = choose_options(replace(speed, row=0.02), 600)  # 30 of 2 s are a tenth of the time
-    assert slow["max_steps"] == 30 * slow["eval_steps"]
+    slow = choose_options(replace(speed, row=0.02), 300)  # 15 of 2 s are a tenth of the time
+    assert slow["max_steps"] == 15 * slow["eval_steps"]
+    tiny = choose_options(replace(speed, epochs=1.0), 60)
+    assert tiny["eval_steps"] >= 9  # ten, less the time of evaluations
+    long = choose_options(speed, 30000)
+    assert long["max_steps"] == 100 * long["eval_steps"]
 
 
 def test_validation_data_are_asked_for_before_anything_is_measured(run_here, tmp_path):

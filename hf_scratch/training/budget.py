@@ -33,8 +33,8 @@ TIMED_FRACTION, MAX_TIMED_FRACTION = 0.005, 0.02  # of the time, for the first s
 MIN_STEPS = 100  # of a training, if one of the choices allows it
 DIVISORS = (1, 2, 4, 8)  # of the recipe's batch, for the choices
 MIN_TIMED_STEPS = 5  # unless they take longer than MAX_TIMED_FRACTION
-EVALUATIONS, MIN_EVALUATIONS = 10, 4
-EVALUATION_EPOCHS = 4  # between evaluations at most
+MIN_EVALUATIONS, EVALUATIONS, MAX_EVALUATIONS = 4, 10, 100
+EVALUATION_EPOCHS, EVALUATION_STEPS = 4, 10  # between more than ten evaluations: the larger of both
 EVALUATION_FRACTION = 0.1  # of the time, for all evaluations, at most
 WARMUP_FRACTION = 1 / 8  # of the steps
 RESERVED_FRACTION = 0.03  # of the time, for checkpoints and the card
@@ -82,22 +82,24 @@ def choose_options(speed: Speed, seconds: float, can_cut: bool = True) -> dict[s
     """Choose the schedule of a training that ends, with its evaluations, after `seconds`.
 
     After a warm-up of an eighth of the steps, a cosine falls to zero. The weights of the best evaluation are kept.
-    There are ten, or one in four epochs if these are more, since a small set is soon learnt by heart. They take a
-    tenth of the time at most, or are fewer, down to four. If four take longer and rows can be cut, they see
-    `max_eval_samples` rows alone.
+    There are ten, or one in four epochs and at least ten steps if these are more, up to a hundred: a small set is
+    soon learnt by heart. They take a tenth of the time at most, or are fewer, down to four. If four take longer and
+    rows can be cut, they see `max_eval_samples` rows alone.
 
     Raises:
         UserError: there is no time for ten steps.
     """
+    left = seconds * (1 - RESERVED_FRACTION) - speed.scoring
     evaluations, rows, one = EVALUATIONS, speed.rows, 0.0
     if speed.row:
         allowed = EVALUATION_FRACTION * seconds
         if can_cut:
             rows = min(rows, math.ceil(allowed / MIN_EVALUATIONS / speed.row))
         one = rows * speed.row
-        wanted = max(EVALUATIONS, int(seconds / speed.step * speed.epochs / EVALUATION_EPOCHS))
+        wanted = int(left / speed.step * min(speed.epochs / EVALUATION_EPOCHS, 1 / EVALUATION_STEPS))
+        wanted = min(MAX_EVALUATIONS, max(EVALUATIONS, wanted))
         evaluations = min(wanted, max(MIN_EVALUATIONS, int(allowed / one)))
-    left = seconds * (1 - RESERVED_FRACTION) - speed.scoring - evaluations * one
+    left -= evaluations * one
     interval = int(left / speed.step / evaluations)  # steps between evaluations
     if interval * evaluations < 10:
         raise UserError(
@@ -181,25 +183,22 @@ class Replanner(LengthCallback):
         if not is_due or len(self.times) < max(MIN_TIMED_STEPS, args.save_steps / 2):
             return
         self.step = (self.step + float(np.median(self.times))) / 2  # a pause does not count
-        self.times, interval = [], args.save_steps
-        ahead = state.max_steps // interval - state.global_step // interval  # evaluations, one at the end
+        self.times = []
         scoring = self.speed.scoring * self.step / self.speed.step
         left = self.end - now - RESERVED_FRACTION * (self.end - self.begin) - scoring
-        possible = -highest_of_processes(-int((left - ahead * self.evaluation) / self.step))  # steps, on each process
-        ahead = max(1, min(ahead, possible))
-        steps_left = state.max_steps - state.global_step
-        late = steps_left - possible
 
-        def total(interval: int) -> int:
-            return (state.global_step // interval + ahead) * interval
+        def count_steps(evaluations: int) -> int:  # for which there is time on each process
+            return -highest_of_processes(-int((left - evaluations * self.evaluation) / self.step))
 
-        if abs(late) > DELAY_FRACTION * max(steps_left, state.max_steps / 10):  # a few steps at the end do not matter
-            wanted = max(1, int(possible / ahead))
-            if late > 0 or total(wanted) > state.max_steps:
-                interval = wanted
-        if interval == args.save_steps:
+        ahead = state.max_steps // args.save_steps - state.global_step // args.save_steps  # evaluations
+        ahead = max(1, min(ahead, count_steps(0) // EVALUATION_STEPS))  # each after some steps, the last at the end
+        possible, steps_left = count_steps(ahead), state.max_steps - state.global_step
+        if abs(steps_left - possible) <= DELAY_FRACTION * max(steps_left, state.max_steps / 10):
+            return  # a few steps at the end do not matter
+        interval = max(1, int(possible / ahead))
+        steps = (state.global_step // interval + ahead) * interval
+        if possible > steps_left and steps <= state.max_steps:
             return
-        steps = total(interval)
         warmup = min(self.options["warmup_steps"], max(state.global_step, math.ceil(WARMUP_FRACTION * steps)))
         changed = {"max_steps": steps, "warmup_steps": warmup, "save_steps": interval}
         if "eval_steps" in self.options:
