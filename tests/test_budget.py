@@ -7,6 +7,7 @@ import signal
 import time
 from dataclasses import replace
 from itertools import count
+from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -15,13 +16,13 @@ import torch
 from test_faults import assert_same_weights
 from test_scripts import PAIRS, STORIES, TINY_GPT, TINY_TRANSFORMER, flags, read_json, write
 from test_training import make_trainer  # noqa: F401  a fixture
-from transformers import Seq2SeqTrainingArguments
+from transformers import Seq2SeqTrainingArguments, TrainingArguments
 
-from hf_scratch import ScratchTransformerConfig, ScratchTransformerForConditionalGeneration
+from hf_scratch import ScratchGPTConfig, ScratchTransformerConfig, ScratchTransformerForConditionalGeneration
 from hf_scratch.errors import UserError
 from hf_scratch.recipes import recipe_to_flags
 from hf_scratch.training import LanguageModelTrainer, budget
-from hf_scratch.training.arguments import TranslationArguments
+from hf_scratch.training.arguments import LanguageModelArguments, TranslationArguments
 from hf_scratch.training.budget import PLAN, Replanner, Speed, choose_model_and_batch, choose_options, fit_budget
 from hf_scratch.training.command_line import TrainingCommand
 
@@ -185,8 +186,23 @@ def test_more_time_is_for_larger_batches_and_models(choose):
     assert "config_overrides" not in choose(150, data=1e4)[1]  # a small model would see many epochs
 
 
+@pytest.mark.parametrize(
+    ("epochs", "overrides", "expected"), [(0.01, None, 0.0), (1.0, None, 0.1), (0.01, "hidden_dropout=0.2", 0.2)]
+)
+def test_few_epochs_have_no_dropout_unless_a_flag_gives_it(epochs, overrides, expected, monkeypatch, tmp_path):
+    options = ["own_texts", *words(tmp_path, STORIES, 1, config_overrides=overrides)]
+    command = TrainingCommand(LanguageModelArguments, TrainingArguments, ScratchGPTConfig, options)
+    Path(command.args.output_dir).mkdir()
+    speed = Speed(step=1.0, epochs=epochs, row=0.01, rows=10, scoring=0.0)
+    monkeypatch.setattr(budget, "choose_model_and_batch", lambda *args: {})
+    monkeypatch.setattr(budget, "measure_speed", lambda *args: speed)
+    planned = fit_budget(command, None, time.monotonic(), None, None)
+    assert planned.model_fields["hidden_dropout"] == expected
+    assert planned.model_fields["norm_first"]
+
+
 def test_the_learning_rate_is_that_of_the_size_and_flags_are_kept(choose):
-    assert choose(60)[1]["learning_rate"] == 8e-3
+    assert choose(60)[1]["learning_rate"] == 1.6e-2
     assert "learning_rate" not in choose(60, learning_rate=1e-4)[1]
     _, options = choose(60, max_tokens_per_update=4096, config_overrides="d_model=32")
     assert options == {}

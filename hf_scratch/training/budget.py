@@ -37,6 +37,7 @@ MIN_EVALUATIONS, EVALUATIONS, MAX_EVALUATIONS = 4, 10, 100
 EVALUATION_EPOCHS, EVALUATION_STEPS = 4, 10  # between more than ten evaluations: the larger of both
 EVALUATION_FRACTION = 0.1  # of the time, for all evaluations, at most
 WARMUP_FRACTION = 1 / 8  # of the steps
+DROPOUT_EPOCHS = 6  # of a training whose model has dropout; fewer learn nothing by heart
 RESERVED_FRACTION = 0.03  # of the time, for checkpoints and the card
 TRAINING_FRACTION = 0.8  # of the time, about, is for steps
 DELAY_FRACTION = 0.3  # of the steps that are left, by which a training may be late or early before it is planned again
@@ -235,9 +236,10 @@ def fit_budget(
 ) -> TrainingCommand:
     """Return the arguments of a plain training that takes `budget_minutes`; without a budget, these arguments.
 
-    Where the recipe has `sizes`, model and batch are chosen too: see `choose_model_and_batch`. The
-    record has the options that were chosen as flags, which repeat the training exactly, unless a `Replanner` changes
-    them. A resumed run takes the options that its first part chose. All processes must call this.
+    Where the recipe has `sizes`, model and batch are chosen too: see `choose_model_and_batch`. A model of the recipe's
+    then has no dropout in less than six epochs. The record has the options that were chosen as flags, which repeat the
+    training exactly, unless a `Replanner` changes them. A resumed run takes the options that its first part chose.
+    All processes must call this.
 
     Args:
         arguments: the training's.
@@ -271,8 +273,15 @@ def fit_budget(
     def plan() -> dict[str, Any]:
         can_cut = not is_prepared(arguments.data_args.dataset_name)
         options = choose_options(speed, end - time.monotonic(), can_cut) | fixed
+        about_model = ["a smaller model"] if "config_overrides" in options else []
+        is_chosen = SIZES in arguments.recipe and "config_overrides" not in arguments.flags
+        if is_chosen and options["max_steps"] * speed.epochs < DROPOUT_EPOCHS:
+            model = options.get("config_overrides", arguments.values["config_overrides"])
+            without = {name: 0.0 for name in model if name.endswith("dropout")}
+            options["config_overrides"] = model | without
+            about_model.append("no dropout")
         write_json(options, file)
-        print(describe_plan(options, speed, end), flush=True)
+        print(describe_plan(options, speed, end, about_model), flush=True)
         return options
 
     options = on_main_process(plan)
@@ -396,7 +405,7 @@ def every_nth(rows: Dataset) -> Dataset:
     return rows.select(range(0, len(rows), math.ceil(len(rows) / SAMPLE_ROWS)))
 
 
-def describe_plan(options: dict[str, Any], speed: Speed, end: float) -> str:
+def describe_plan(options: dict[str, Any], speed: Speed, end: float, about_model: list[str]) -> str:
     """Return the plan in words, e.g. "2,310 steps of 0.45 s (19.4 epochs), ..., done at 14:32"."""
     steps = options["max_steps"]
     done = datetime.now() + timedelta(seconds=end - time.monotonic())
@@ -404,8 +413,7 @@ def describe_plan(options: dict[str, Any], speed: Speed, end: float) -> str:
     parts += [
         f"{name} {options[name]:g}" for name in ("max_tokens_per_update", "global_batch_size") if name in options
     ]
-    if "config_overrides" in options:
-        parts.append("a smaller model")
+    parts += about_model
     if "eval_steps" in options:
         rows = options.get("max_eval_samples", speed.rows)
         parts.append(f"{steps // options['eval_steps']} evaluations of {rows:,} rows")
