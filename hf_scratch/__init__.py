@@ -2,10 +2,14 @@
 """The Transformer of "Attention Is All You Need" and a GPT, as first-class Hugging Face models.
 
 Importing the package registers both with the Auto classes and brings `pipeline("translation")` and
-`pipeline("summarization")` back.
+`pipeline("summarization")` back. Imported before torch, it chooses how OpenMP's threads wait, as the commands do.
 """
 
 import importlib
+from contextlib import suppress
+
+with suppress(ModuleNotFoundError):  # in a clone that is not installed
+    import hf_scratch_launcher  # noqa: F401  before torch, whose OpenMP it sets
 
 from transformers import (
     AutoConfig,
