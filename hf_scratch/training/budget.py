@@ -296,8 +296,8 @@ def choose_model_and_batch(
     """Choose the model among the recipe's and the smaller ones of its `sizes`, and the batch among parts of it.
 
     The choice has the lowest `predict_loss` at `end` of those that make `MIN_STEPS` steps; if none does, it makes
-    the most steps. The learning rate is that of the model's size. What a flag gives stays: the batch, the learning
-    rate, and with `config_overrides` the model. A recipe without `sizes` has no choice.
+    the most steps. A model of half the width has twice the learning rate. What a flag gives stays: the batch, the
+    learning rate, and with `config_overrides` the model. A recipe without `sizes` has no choice.
     """
     values, name = arguments.values, "global_batch_size"
     if values.get("max_tokens_per_update"):

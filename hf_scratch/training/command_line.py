@@ -99,8 +99,8 @@ class CommandLine:
         recipe: the recipe's options, without those that flags replace (`REPLACED_BY`), and its `sizes`.
         name: the recipe's name; "" without a recipe.
         flags: the names of the options that the flags give.
-        smaller_models: `config_overrides` and `learning_rate` of the two sizes before the one that was chosen, the
-            larger one first.
+        smaller_models: `config_overrides` of the two sizes before the one that was chosen, the larger one first. They
+            should halve the width: the first has twice the `learning_rate` of the chosen one, the second four times.
         given: the names of the options that the flags or the recipe give.
         values: the value of each option, once it is parsed.
 
@@ -183,10 +183,11 @@ class CommandLine:
             logger.info(f"The size of model and vocabulary: {name}")
             smaller = [*sizes.values()][: [*sizes].index(name)]
             if not (model_args.model_name_or_path or model_args.preset):
+                rate = (self.values | sizes[name])["learning_rate"]
                 self.smaller_models = [
-                    {name: (self.values | size)[name] for name in {"learning_rate"} - self.flags}
+                    ({} if "learning_rate" in self.flags else {"learning_rate": 2**halvings * rate})
                     | {"config_overrides": self._merged("config_overrides", self.recipe, size)}
-                    for size in reversed(smaller[-2:])
+                    for halvings, size in enumerate(reversed(smaller[-2:]), 1)
                 ]
             size = {option: value for option, value in sizes[name].items() if option not in self.replaced}
             size.pop("megabytes", None)
