@@ -191,8 +191,8 @@ class CommandLine:
                 ]
             size = {option: value for option, value in sizes[name].items() if option not in self.replaced}
             size.pop("megabytes", None)
-            if model_args.model_name_or_path:  # its config is that of the checkpoint
-                size.pop("config_overrides", None)
+            if model_args.model_name_or_path:  # has a config; a new model's rate would undo its training
+                size = {name: size[name] for name in size.keys() - {"config_overrides", "learning_rate"}}
             self.values |= {option: value for option, value in size.items() if option not in self.flags}
             self._merge_pairs(self.recipe, size)
             self.given = self.given | size.keys()
