@@ -87,7 +87,7 @@ def test_a_size_overrides_the_recipe_and_flags_override_the_size(recipe, tmp_pat
     assert (arguments.args.learning_rate, arguments.model_args.vocab_size, arguments.args.seed) == (2e-3, 400, 2)
     assert arguments.model_fields == {"norm_first": True, "d_model": 16, "encoder_layers": 2}
     trained = TrainingCommand(*PAIRS_OF_TWO, [str(recipe), *flags, "--model_name_or_path=m"])
-    assert trained.model_fields == {"norm_first": True, "d_model": 8, "encoder_layers": 2}
+    assert (trained.model_fields, trained.args.learning_rate) == ({"encoder_layers": 2}, 5e-5)
 
 
 @pytest.mark.parametrize(

@@ -274,10 +274,10 @@ def fit_budget(
         can_cut = not is_prepared(arguments.data_args.dataset_name)
         options = choose_options(speed, end - time.monotonic(), can_cut) | fixed
         about_model = ["a smaller model"] if "config_overrides" in options else []
+        model = options.get("config_overrides", arguments.values["config_overrides"])
+        without = {name: 0.0 for name in model if name.endswith("dropout")}
         is_chosen = SIZES in arguments.recipe and "config_overrides" not in arguments.flags
-        if is_chosen and options["max_steps"] * speed.epochs < DROPOUT_EPOCHS:
-            model = options.get("config_overrides", arguments.values["config_overrides"])
-            without = {name: 0.0 for name in model if name.endswith("dropout")}
+        if without and is_chosen and options["max_steps"] * speed.epochs < DROPOUT_EPOCHS:
             options["config_overrides"] = model | without
             about_model.append("no dropout")
         write_json(options, file)

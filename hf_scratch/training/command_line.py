@@ -191,10 +191,11 @@ class CommandLine:
                 ]
             size = {option: value for option, value in sizes[name].items() if option not in self.replaced}
             size.pop("megabytes", None)
+            layers = [self.recipe, size]
             if model_args.model_name_or_path:  # has a config; a new model's rate would undo its training
-                size = {name: size[name] for name in size.keys() - {"config_overrides", "learning_rate"}}
+                size, layers = {name: size[name] for name in size.keys() - {"learning_rate"}}, []
             self.values |= {option: value for option, value in size.items() if option not in self.flags}
-            self._merge_pairs(self.recipe, size)
+            self._merge_pairs(*layers)
             self.given = self.given | size.keys()
 
     def _merge_pairs(self, *layers: dict[str, Any]) -> None:
