@@ -41,7 +41,7 @@ DROPOUT_EPOCHS = 6  # of a training whose model has dropout; fewer learn nothing
 RESERVED_FRACTION = 0.03  # of the time, for checkpoints and the card
 TRAINING_FRACTION = 0.8  # of the time, about, is for steps
 DELAY_FRACTION = 0.3  # of the steps that are left, by which a training may be late or early before it is planned again
-MODEL_FACTOR, BATCH_FACTOR, REPETITION = 0.5, 2.3, 158  # of `predict_loss`; measured, see scripts/README.md
+MODEL_FACTOR, BATCH_FACTOR, REPETITION = 0.5, 2.3, 180  # of `predict_loss`; measured, see scripts/README.md
 SAMPLE_ROWS = 128  # that are scored to measure how long that takes
 MEASURING = {  # the options of the training that is measured
     "max_steps": sys.maxsize,
