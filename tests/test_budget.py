@@ -187,10 +187,17 @@ def test_more_time_is_for_larger_batches_and_models(choose):
 
 
 @pytest.mark.parametrize(
-    ("epochs", "overrides", "expected"), [(0.01, None, 0.0), (1.0, None, 0.1), (0.01, "hidden_dropout=0.2", 0.2)]
+    ("epochs", "flags", "expected"),
+    [
+        (0.01, {}, 0.0),
+        (1.0, {}, 0.1),
+        (0.01, {"config_overrides": "hidden_dropout=0.2"}, 0.2),
+        (0.01, {"r_drop_alpha": 1}, 0.1),
+        (0.01, {"streaming": True}, 0.1),
+    ],
 )
-def test_few_epochs_have_no_dropout_unless_a_flag_gives_it(epochs, overrides, expected, monkeypatch, tmp_path):
-    options = ["own_texts", *words(tmp_path, STORIES, 1, config_overrides=overrides)]
+def test_few_epochs_have_no_dropout_unless_a_flag_needs_it(epochs, flags, expected, monkeypatch, tmp_path):
+    options = ["own_texts", *words(tmp_path, STORIES, 1, **{"config_overrides": None} | flags)]
     command = TrainingCommand(LanguageModelArguments, TrainingArguments, ScratchGPTConfig, options)
     Path(command.args.output_dir).mkdir()
     speed = Speed(step=1.0, epochs=epochs, row=0.01, rows=10, scoring=0.0)
@@ -259,7 +266,7 @@ def test_faster_steps_lengthen_the_rest_of_a_run(make_trainer, tmp_path, monkeyp
     assert trainer.state.global_step == read_json(tmp_path / "plan")["max_steps"] > options["max_steps"]
 
 
-@pytest.mark.parametrize(("seconds", "end"), [(0.3, -3), (0.03, 12)])  # of a step; from now
+@pytest.mark.parametrize(("seconds", "end"), [(0.3, -3), (0.3, 4), (0.03, 12)])  # of a step; from now
 @pytest.mark.parametrize("step", range(10, 140, 2))
 def test_a_late_run_has_fewer_steps_and_an_early_one_more(step, seconds, end, tmp_path):
     speed = Speed(step=0.1, epochs=0.01, row=0.0, rows=0, scoring=0.0)
@@ -270,12 +277,13 @@ def test_a_late_run_has_fewer_steps_and_an_early_one_more(step, seconds, end, tm
     replanner.progress = [SimpleNamespace(training_bar=SimpleNamespace(total=planned))]
     args = SimpleNamespace(logging_steps=1, save_steps=interval, should_save=True, words=[])
     state = SimpleNamespace(global_step=step, max_steps=planned, save_steps=interval)
-    ahead = planned // interval - step // interval
     replanner.on_step_end(args, state, None, lr_scheduler=Mock(lr_lambdas=[None]))
     assert replanner.progress[0].training_bar.total == state.max_steps
     if end < 0:
         assert state.max_steps == step + 1
     else:
-        assert planned < state.max_steps <= step + end / seconds
+        possible = int((end - 0.03 * 15) / (0.1 + seconds) * 2)  # the planned time of a step counts, too
+        assert 0.7 * possible <= state.max_steps - step or state.max_steps == planned
+        assert state.max_steps <= max(planned, step + possible)
         assert state.max_steps % state.save_steps == 0
-        assert state.max_steps // state.save_steps - step // state.save_steps == ahead
+        assert state.max_steps > planned or end < 12

@@ -196,8 +196,10 @@ class Replanner(LengthCallback):
         possible, steps_left = count_steps(ahead), state.max_steps - state.global_step
         if abs(steps_left - possible) <= DELAY_FRACTION * max(steps_left, state.max_steps / 10):
             return  # a few steps at the end do not matter
-        interval = max(1, int(possible / ahead))
-        steps = (state.global_step // interval + ahead) * interval
+        steps = state.global_step + max(ahead, possible)
+        wanted = max(1, possible // ahead)  # steps between evaluations, the last of which should end the training
+        interval = min(range(wanted, 2 * wanted + 1), key=lambda each: steps % each)
+        steps -= steps % interval
         if possible > steps_left and steps <= state.max_steps:
             return
         warmup = min(self.options["warmup_steps"], max(state.global_step, math.ceil(WARMUP_FRACTION * steps)))
@@ -277,7 +279,9 @@ def fit_budget(
         model = options.get("config_overrides", arguments.values["config_overrides"])
         without = {name: 0.0 for name in model if name.endswith("dropout")}
         is_chosen = SIZES in arguments.recipe and "config_overrides" not in arguments.flags
-        if without and is_chosen and options["max_steps"] * speed.epochs < DROPOUT_EPOCHS:
+        # R-Drop needs dropout, and the epochs of a stream are unknown
+        is_needed = arguments.data_args.streaming or arguments.values.get("r_drop_alpha")
+        if without and is_chosen and not is_needed and options["max_steps"] * speed.epochs < DROPOUT_EPOCHS:
             options["config_overrides"] = model | without
             about_model.append("no dropout")
         write_json(options, file)
