@@ -208,7 +208,7 @@ def test_few_epochs_have_no_dropout_unless_a_flag_needs_it(epochs, flags, expect
     assert planned.model_fields["norm_first"]
 
 
-def test_the_learning_rate_is_that_of_the_size_and_flags_are_kept(choose):
+def test_half_the_width_has_twice_the_learning_rate_and_flags_are_kept(choose):
     assert choose(60)[1]["learning_rate"] == 1.6e-2
     assert "learning_rate" not in choose(60, learning_rate=1e-4)[1]
     _, options = choose(60, max_tokens_per_update=4096, config_overrides="d_model=32")
@@ -277,6 +277,7 @@ def test_a_late_run_has_fewer_steps_and_an_early_one_more(step, seconds, end, tm
     replanner.progress = [SimpleNamespace(training_bar=SimpleNamespace(total=planned))]
     args = SimpleNamespace(logging_steps=1, save_steps=interval, should_save=True, words=[])
     state = SimpleNamespace(global_step=step, max_steps=planned, save_steps=interval)
+    ahead = planned // interval - step // interval
     replanner.on_step_end(args, state, None, lr_scheduler=Mock(lr_lambdas=[None]))
     assert replanner.progress[0].training_bar.total == state.max_steps
     if end < 0:
@@ -287,3 +288,4 @@ def test_a_late_run_has_fewer_steps_and_an_early_one_more(step, seconds, end, tm
         assert state.max_steps <= max(planned, step + possible)
         assert state.max_steps % state.save_steps == 0
         assert state.max_steps > planned or end < 12
+        assert 0 < state.max_steps // state.save_steps - step // state.save_steps <= ahead + 1  # evaluations

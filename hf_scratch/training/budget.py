@@ -181,7 +181,8 @@ class Replanner(LengthCallback):
             self.times.append(now - self.last)
         self.last = now
         is_due = state.global_step < state.max_steps and state.global_step % args.logging_steps == 0
-        if not is_due or len(self.times) < max(MIN_TIMED_STEPS, args.save_steps / 2):
+        part = min(args.save_steps, state.max_steps - state.global_step)  # the steps of an interval, or what is left
+        if not is_due or len(self.times) < max(MIN_TIMED_STEPS, part / 2):
             return
         self.step = (self.step + float(np.median(self.times))) / 2  # a pause does not count
         self.times = []
