@@ -153,17 +153,16 @@ def continue_texts(model, tokenizer, texts: dict) -> list[tuple[str, str]]:
     return examples
 
 
-def time_scoring(arguments: TrainingCommand, trainer: LanguageModelTrainer, texts: dict) -> tuple[float, float]:
-    """Return 0.0, since an evaluation generates nothing, and the seconds of the scores at the end."""
+def time_scoring(arguments: TrainingCommand, trainer: LanguageModelTrainer, texts: dict) -> tuple[float, float, float]:
+    """Return 0.0, since an evaluation generates nothing, and the seconds to score a validation text, and all tests."""
     if trainer.model.config._attn_implementation == "flex_attention":  # chosen for packed rows
         trainer.model.set_attn_implementation("sdpa")
-    seconds = 0.0
-    for name in ("validation", "test"):
-        if name in texts:
-            sample, start = every_nth(texts[name]), time.monotonic()
-            score_texts(trainer.model, trainer.processing_class, sample, **masking(arguments.data_args))
-            seconds += (time.monotonic() - start) * len(texts[name]) / len(sample)
-    return 0.0, seconds
+    seconds = {}
+    for name, rows in texts.items():
+        sample, start = every_nth(rows), time.monotonic()
+        score_texts(trainer.model, trainer.processing_class, sample, **masking(arguments.data_args))
+        seconds[name] = (time.monotonic() - start) / len(sample)
+    return 0.0, seconds.get("validation", 0.0), seconds.get("test", 0.0) * len(texts.get("test", ()))
 
 
 def set_packed_attention(trainer: LanguageModelTrainer, arguments: TrainingCommand) -> None:

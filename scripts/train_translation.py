@@ -165,8 +165,8 @@ def train(trainer: TranslationTrainer, pairs: dict, cut: dict, arguments: Traini
 
 def time_scoring(
     arguments: TrainingCommand, trainer: TranslationTrainer, pairs: dict, cut: dict
-) -> tuple[float, float]:
-    """Return the seconds to translate a validation pair while training, and the whole test set at the end."""
+) -> tuple[float, float, float]:
+    """Return the seconds to translate a validation pair while training, 0.0, and those of the test set at the end."""
     data_args, args = arguments.data_args, arguments.args
 
     def seconds_per_text(split: str, num_beams: int, longer: float) -> float:
@@ -184,7 +184,7 @@ def time_scoring(
         validation = seconds_per_text("validation", beams, 2.0)  # at first, a model writes too much
     if "test" in pairs:
         test = seconds_per_text("test", data_args.num_beams, 1.25) * len(pairs["test"])
-    return validation, test
+    return validation, 0.0, test
 
 
 @command

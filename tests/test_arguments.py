@@ -128,6 +128,7 @@ def test_chosen_options_are_flags_in_place_of_the_budget():
     ("recipe", "flags", "message"),
     [
         ("blok_size: 32", [], "unexpected in the recipe 'recipe': --blok_size=32. Did you mean `block_size`?"),
+        ("sizes: {a: {megabytes: 1, blok_size: 32}}", [], "unexpected in the recipe 'recipe': blok_size."),
         ("block_size: [1, 2]", [], "unexpected: 2"),
         ("eval_strategy: daily", [], "invalid choice: 'daily'"),
         ("accelerator_config: {a: 1}", [], "unexpected keyword argument 'a'"),

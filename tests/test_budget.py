@@ -26,7 +26,7 @@ from hf_scratch.training.arguments import LanguageModelArguments, TranslationArg
 from hf_scratch.training.budget import PLAN, Replanner, Speed, choose_model_and_batch, choose_options, fit_budget
 from hf_scratch.training.command_line import TrainingCommand
 
-SPEED = Speed(step=1.0, epochs=0.01, row=0.01, rows=1000, scoring=20.0)
+SPEED = Speed(step=1.0, epochs=0.01, row=0.01, rows=1000, scored_row=0.01, test=10.0)
 
 
 def words(folder, rows, minutes, **others) -> list[str]:
@@ -51,17 +51,17 @@ def test_steps_evaluations_and_scores_fill_the_time():
     assert (slow["max_steps"], slow["eval_steps"]) == (850, 170)
 
     sampled = choose_options(replace(SPEED, row=0.1), 1000)  # 4 of 25 s
-    assert (sampled["max_eval_samples"], sampled["max_steps"], sampled["eval_steps"]) == (250, 848, 212)
+    assert (sampled["max_eval_samples"], sampled["max_steps"], sampled["eval_steps"]) == (250, 856, 214)
 
-    alone = choose_options(replace(SPEED, row=0.0, rows=0, scoring=0.0), 1000)
+    alone = choose_options(replace(SPEED, row=0.0, rows=0, scored_row=0.0, test=0.0), 1000)
     assert alone["max_steps"] == 970
     assert "eval_steps" not in alone
     with pytest.raises(UserError, match="budget_minutes"):
-        choose_options(SPEED, 30)
+        choose_options(SPEED, 20)
 
 
 def test_small_data_are_evaluated_before_they_are_learnt_by_heart():
-    speed = Speed(step=0.1, epochs=0.1, row=0.001, rows=100, scoring=0.0)
+    speed = Speed(step=0.1, epochs=0.1, row=0.001, rows=100, scored_row=0.0, test=0.0)
     options = choose_options(speed, 300)
     assert options["eval_steps"] * speed.epochs <= 4
     slow = choose_options(replace(speed, row=0.02), 300)  # 15 of 2 s are a tenth of the time
@@ -106,9 +106,8 @@ def test_a_run_that_was_begun_without_a_budget_is_not_resumed_with_one(tmp_path)
 
 RECIPE = """
 budget_minutes: 1
-lr_scheduler_type: reduce_lr_on_plateau
-lr_scheduler_kwargs: {factor: 0.5}
-eval_strategy: steps
+lr_scheduler_type: cosine_with_min_lr
+lr_scheduler_kwargs: {min_lr: 0.001}
 bf16: false
 """
 
@@ -141,6 +140,7 @@ def test_the_flags_in_the_record_repeat_the_training(script, rows, batch, run_he
     assert "budget_minutes" not in record["command"]
     assert record["updates"] == chosen["max_steps"]
     assert ("bf16" in chosen) == (rows is PAIRS)
+    assert "eval_steps" in chosen  # the recipe of the texts has no eval_strategy
 
     run_here(script, recipe, *words(tmp_path, rows, None, output_dir=again, **batch), *plain)
     assert_same_weights(out, again)
@@ -200,7 +200,7 @@ def test_few_epochs_have_no_dropout_unless_a_flag_needs_it(epochs, flags, expect
     options = ["own_texts", *words(tmp_path, STORIES, 1, **{"config_overrides": None} | flags)]
     command = TrainingCommand(LanguageModelArguments, TrainingArguments, ScratchGPTConfig, options)
     Path(command.args.output_dir).mkdir()
-    speed = Speed(step=1.0, epochs=epochs, row=0.01, rows=10, scoring=0.0)
+    speed = Speed(step=1.0, epochs=epochs, row=0.01, rows=10, scored_row=0.0, test=0.0)
     monkeypatch.setattr(budget, "choose_model_and_batch", lambda *args: {})
     monkeypatch.setattr(budget, "measure_speed", lambda *args: speed)
     planned = fit_budget(command, None, time.monotonic(), None, None)
@@ -226,7 +226,7 @@ def test_slower_steps_shorten_the_rest_of_a_run_which_resumes_to_the_same_weight
     def measure(*args):
         speed = measure_speed(*args)
         monkeypatch.setattr(LanguageModelTrainer, "training_step", slow_step)
-        return replace(speed, step=0.02, scoring=0.0)
+        return replace(speed, step=0.02, scored_row=0.0, test=0.0)
 
     replan, plans = Replanner.on_step_end, []
 
@@ -255,7 +255,8 @@ def test_slower_steps_shorten_the_rest_of_a_run_which_resumes_to_the_same_weight
 
 
 def test_faster_steps_lengthen_the_rest_of_a_run(make_trainer, tmp_path, monkeypatch):  # noqa: F811
-    speed, clock = Speed(step=0.15, epochs=1.0, row=0.0, rows=0, scoring=0.0), count(step=0.05)  # a reading a step
+    speed = Speed(step=0.15, epochs=1.0, row=0.0, rows=0, scored_row=0.0, test=0.0)
+    clock = count(step=0.05)  # a reading a step
     monkeypatch.setattr(budget, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     options = choose_options(speed, 2)
     replanner = Replanner(tmp_path / "plan", dict(options), speed, 0, 2)
@@ -269,7 +270,7 @@ def test_faster_steps_lengthen_the_rest_of_a_run(make_trainer, tmp_path, monkeyp
 @pytest.mark.parametrize(("seconds", "end"), [(0.3, -3), (0.3, 4), (0.03, 12)])  # of a step; from now
 @pytest.mark.parametrize("step", range(10, 140, 2))
 def test_a_late_run_has_fewer_steps_and_an_early_one_more(step, seconds, end, tmp_path):
-    speed = Speed(step=0.1, epochs=0.01, row=0.0, rows=0, scoring=0.0)
+    speed = Speed(step=0.1, epochs=0.01, row=0.0, rows=0, scored_row=0.0, test=0.0)
     options, now = choose_options(speed, 15), time.monotonic()
     planned, interval = options["max_steps"], options["save_steps"]
     replanner = Replanner(tmp_path / "plan", dict(options), speed, now + end - 15, now + end)

@@ -69,14 +69,20 @@ class Speed:
         epochs: passes over the training data in a step; no time.
         row: to evaluate a document or pair of the validation data; 0 without evaluations.
         rows: documents or pairs of the validation data.
-        scoring: of the final scores of the validation and test data.
+        scored_row: of the final evaluation and score of one of them.
+        test: of the final score of the test data.
     """
 
     step: float
     epochs: float
     row: float
     rows: int
-    scoring: float
+    scored_row: float
+    test: float
+
+    def scoring(self, options: dict[str, Any]) -> float:
+        """Of the final scores with these options."""
+        return self.test + self.scored_row * options.get("max_eval_samples", self.rows)
 
 
 def choose_options(speed: Speed, seconds: float, can_cut: bool = True) -> dict[str, Any]:
@@ -90,13 +96,13 @@ def choose_options(speed: Speed, seconds: float, can_cut: bool = True) -> dict[s
     Raises:
         UserError: there is no time for ten steps.
     """
-    left = seconds * (1 - RESERVED_FRACTION) - speed.scoring
-    evaluations, rows, one = EVALUATIONS, speed.rows, 0.0
-    if speed.row:
-        allowed = EVALUATION_FRACTION * seconds
-        if can_cut:
-            rows = min(rows, math.ceil(allowed / MIN_EVALUATIONS / speed.row))
-        one = rows * speed.row
+    allowed, cut = EVALUATION_FRACTION * seconds, {}
+    if speed.row and can_cut and (rows := math.ceil(allowed / MIN_EVALUATIONS / speed.row)) < speed.rows:
+        cut = {"max_eval_samples": rows}
+    scoring = speed.scoring(cut)
+    left = seconds * (1 - RESERVED_FRACTION) - scoring
+    evaluations, one = EVALUATIONS, speed.row * cut.get("max_eval_samples", speed.rows)
+    if one:
         wanted = int(left / speed.step * min(speed.epochs / EVALUATION_EPOCHS, 1 / EVALUATION_STEPS))
         wanted = min(MAX_EVALUATIONS, max(EVALUATIONS, wanted))
         evaluations = min(wanted, max(MIN_EVALUATIONS, int(allowed / one)))
@@ -105,7 +111,7 @@ def choose_options(speed: Speed, seconds: float, can_cut: bool = True) -> dict[s
     if interval * evaluations < 10:
         raise UserError(
             f"`budget_minutes` leaves no time for ten steps of {speed.step:.1f} s: {seconds:.0f} s are left, of "
-            f"which {evaluations} evaluations take {evaluations * one:.0f} s, and the final scores {speed.scoring:.0f}"
+            f"which {evaluations} evaluations take {evaluations * one:.0f} s, and the final scores {scoring:.0f}"
             f" s (`max_eval_samples` and `max_predict_samples` make them shorter)."
         )
     steps = interval * evaluations
@@ -117,11 +123,9 @@ def choose_options(speed: Speed, seconds: float, can_cut: bool = True) -> dict[s
         "save_strategy": "steps",
         "save_steps": interval,
     }
-    if speed.row:
+    if one:
         options |= {"eval_strategy": "steps", "eval_steps": interval, "load_best_model_at_end": True}
-        if rows < speed.rows:
-            options["max_eval_samples"] = rows
-    return options
+    return options | cut
 
 
 class _StepClock(TrainerCallback):
@@ -171,22 +175,21 @@ class Replanner(LengthCallback):
         self.file, self.options, self.speed, self.begin, self.end = file, options, speed, begin, end
         # the seconds of an evaluation: as measured before, later those of the last one
         self.evaluation = options.get("max_eval_samples", speed.rows) * speed.row
-        self.last: float | None = None  # when the last step ended, unless something else came after it
+        self.last = time.monotonic()  # when the last step, evaluation or checkpoint ended
         self.step = speed.step  # seconds; recent ones count more
         self.times: list[float] = []  # seconds of each step since it was changed
 
     def on_step_end(self, args, state, control, lr_scheduler: Any = None, **kwargs):
         now = time.monotonic()
-        if self.last is not None:
-            self.times.append(now - self.last)
+        self.times.append(now - self.last)
         self.last = now
         is_due = state.global_step < state.max_steps and state.global_step % args.logging_steps == 0
         part = min(args.save_steps, state.max_steps - state.global_step)  # the steps of an interval, or what is left
         if not is_due or len(self.times) < max(MIN_TIMED_STEPS, part / 2):
             return
-        self.step = (self.step + float(np.median(self.times))) / 2  # a pause does not count
+        self.step = (self.step + float(np.mean(sorted(self.times)[:-1]))) / 2  # a pause does not count
         self.times = []
-        scoring = self.speed.scoring * self.step / self.speed.step
+        scoring = self.speed.scoring(self.options) * self.step / self.speed.step
         left = self.end - now - RESERVED_FRACTION * (self.end - self.begin) - scoring
 
         def count_steps(evaluations: int) -> int:  # for which there is time on each process
@@ -223,11 +226,10 @@ class Replanner(LengthCallback):
         lr_scheduler.lr_lambdas = lambdas * len(lr_scheduler.lr_lambdas)
 
     def on_evaluate(self, args, state, control, **kwargs):
-        if self.last is not None:
-            self.evaluation, self.last = time.monotonic() - self.last, None
+        self.evaluation, self.last = time.monotonic() - self.last, time.monotonic()
 
     def on_save(self, args, state, control, **kwargs):
-        self.last = None
+        self.last = time.monotonic()
 
 
 def fit_budget(
@@ -235,7 +237,7 @@ def fit_budget(
     checkpoint: str | None,
     begin: float,
     prepare: Callable[[TrainingCommand, str | None], tuple],
-    time_scoring: Callable[..., tuple[float, float]],
+    time_scoring: Callable[..., tuple[float, float, float]],
 ) -> TrainingCommand:
     """Return the arguments of a plain training that takes `budget_minutes`; without a budget, these arguments.
 
@@ -251,7 +253,7 @@ def fit_budget(
         prepare: called with arguments and None, it returns a trainer and other things. The trainer is trained for a
             few steps, and thrown away.
         time_scoring: called with the arguments and all that `prepare` returns, returns the seconds to generate for a
-            validation row in an evaluation, and the seconds of the scores at the end.
+            validation row in an evaluation, to score such a row at the end, and to score the test data.
 
     Raises:
         UserError: the run that is resumed was begun without a budget, or see `choose_options`.
@@ -275,8 +277,8 @@ def fit_budget(
 
     def plan() -> dict[str, Any]:
         can_cut = not is_prepared(arguments.data_args.dataset_name)
-        options = choose_options(speed, end - time.monotonic(), can_cut) | fixed
-        about_model = ["a smaller model"] if "config_overrides" in options else []
+        options = choose_options(speed, max(1.0, end - time.monotonic()), can_cut) | fixed
+        about_model = ["a smaller model than the recipe's"] if "config_overrides" in options else []
         model = options.get("config_overrides", arguments.values["config_overrides"])
         without = {name: 0.0 for name in model if name.endswith("dropout")}
         is_chosen = SIZES in arguments.recipe and "config_overrides" not in arguments.flags
@@ -375,23 +377,26 @@ def measure_speed(
 ) -> Speed:
     """Train for a few steps with the arguments `measuring`, evaluate some rows, and score some. See `fit_budget`."""
     trainer, data, *others = prepare(measuring, None)
-    if trainer.eval_dataset is None:
+    rows: Any = trainer.eval_dataset  # of token ids; documents may share one
+    if rows is None:
         check_validation_data(arguments.args, ["train"])
     step = time_steps(trainer, arguments)
     trainer.model.eval()
-    count, row = 0 if arguments.args.eval_strategy == "no" else len(data["validation"]), 0.0
+    count, row = 0 if rows is None else len(data["validation"]), 0.0
     if count:
-        rows: Any = trainer.eval_dataset  # of token ids; documents may share one
         sample = every_nth(rows)
         row = trainer.evaluate(sample)["eval_runtime"] / len(sample) * len(rows) / count
     trainer.remove_autocast()
-    generation, scoring = time_scoring(arguments, trainer, data, *others)
+    generation, score, test = time_scoring(arguments, trainer, data, *others)
+    row += generation
+    is_evaluated = arguments.args.eval_strategy != "no" or "eval_strategy" not in arguments.given
     return Speed(
         step=step,
         epochs=float(trainer.state.epoch or 0) / trainer.state.global_step,
-        row=row + generation if count else 0.0,
+        row=row if is_evaluated else 0.0,
         rows=count,
-        scoring=scoring,
+        scored_row=row + score,
+        test=test,
     )
 
 
@@ -422,7 +427,7 @@ def describe_plan(options: dict[str, Any], speed: Speed, end: float, about_model
     if "eval_steps" in options:
         rows = options.get("max_eval_samples", speed.rows)
         parts.append(f"{steps // options['eval_steps']} evaluations of {rows:,} rows")
-    if speed.scoring:
-        parts.append(f"{speed.scoring:.0f} s of final scores")
+    if scoring := speed.scoring(options):
+        parts.append(f"{scoring:.0f} s of final scores")
     few = f" Fewer than {MIN_STEPS} steps fit into the time: give it more." if steps < MIN_STEPS else ""
     return f"{', '.join(parts)}; done at {done:%H:%M}.{few}"

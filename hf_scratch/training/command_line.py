@@ -134,10 +134,12 @@ class CommandLine:
         recipe = recipe_to_flags({name: value for name, value in self.recipe.items() if name != SIZES})
         words = [*map(_spell, recipe), *self.words[1 if self.name else 0 :]]
         parser = _Parser(dataclass_types, words)
+        of_sizes = [name for size in self.recipe.get(SIZES, {}).values() for name in size if name != "megabytes"]
         namespace, unknown = parser.parse_known_args(words)
+        unknown += [name for name in of_sizes if name not in parser.names]  # would have no effect
         if unknown:
             option = unknown[0].lstrip("-").partition("=")[0]
-            place = f" in the recipe {self.name!r}" if option in self.recipe else ""
+            place = f" in the recipe {self.name!r}" if option in {*self.recipe, *of_sizes} else ""
             parser.error(f"unexpected{place}: {unknown[0]}{_nearest(option, parser.names)}")
         self.types, self.values = dataclass_types, vars(namespace)
         self.pairs = {name: value for name, value in self.values.items() if name in PAIRS and name in self.flags}
@@ -183,7 +185,7 @@ class CommandLine:
             logger.info(f"The size of model and vocabulary: {name}")
             smaller = [*sizes.values()][: [*sizes].index(name)]
             if not (model_args.model_name_or_path or model_args.preset):
-                rate = (self.values | sizes[name])["learning_rate"]
+                rate = float((self.values | sizes[name])["learning_rate"])  # YAML reads 4e-3 as text
                 self.smaller_models = [
                     ({} if "learning_rate" in self.flags else {"learning_rate": 2**halvings * rate})
                     | {"config_overrides": self._merged("config_overrides", self.recipe, size)}
