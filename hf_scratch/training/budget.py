@@ -189,8 +189,7 @@ class Replanner(LengthCallback):
             return
         self.step = (self.step + float(np.mean(sorted(self.times)[:-1]))) / 2  # a pause does not count
         self.times = []
-        scoring = self.speed.scoring(self.options) * self.step / self.speed.step
-        left = self.end - now - RESERVED_FRACTION * (self.end - self.begin) - scoring
+        left = self.end - now - RESERVED_FRACTION * (self.end - self.begin) - self.speed.scoring(self.options)
 
         def count_steps(evaluations: int) -> int:  # for which there is time on each process
             return -highest_of_processes(-int((left - evaluations * self.evaluation) / self.step))
