@@ -80,9 +80,9 @@ class Speed:
     scored_row: float
     test: float
 
-    def scoring(self, options: dict[str, Any]) -> float:
-        """Of the final scores with these options."""
-        return self.test + self.scored_row * options.get("max_eval_samples", self.rows)
+    def scoring(self, rows: int) -> float:
+        """Of the final scores, with as many rows of the validation data."""
+        return self.test + self.scored_row * rows
 
 
 def choose_options(speed: Speed, seconds: float, can_cut: bool = True) -> dict[str, Any]:
@@ -96,13 +96,12 @@ def choose_options(speed: Speed, seconds: float, can_cut: bool = True) -> dict[s
     Raises:
         UserError: there is no time for ten steps.
     """
-    allowed, cut = EVALUATION_FRACTION * seconds, {}
-    if speed.row and can_cut and (rows := math.ceil(allowed / MIN_EVALUATIONS / speed.row)) < speed.rows:
-        cut = {"max_eval_samples": rows}
-    scoring = speed.scoring(cut)
-    left = seconds * (1 - RESERVED_FRACTION) - scoring
-    evaluations, one = EVALUATIONS, speed.row * cut.get("max_eval_samples", speed.rows)
-    if one:
+    allowed, rows = EVALUATION_FRACTION * seconds, speed.rows
+    if speed.row and can_cut:
+        rows = min(rows, math.ceil(allowed / MIN_EVALUATIONS / speed.row))
+    one, scoring = rows * speed.row, speed.scoring(rows)
+    evaluations, left = EVALUATIONS, seconds * (1 - RESERVED_FRACTION) - scoring
+    if speed.row:
         wanted = int(left / speed.step * min(speed.epochs / EVALUATION_EPOCHS, 1 / EVALUATION_STEPS))
         wanted = min(MAX_EVALUATIONS, max(EVALUATIONS, wanted))
         evaluations = min(wanted, max(MIN_EVALUATIONS, int(allowed / one)))
@@ -123,9 +122,11 @@ def choose_options(speed: Speed, seconds: float, can_cut: bool = True) -> dict[s
         "save_strategy": "steps",
         "save_steps": interval,
     }
-    if one:
+    if speed.row:
         options |= {"eval_strategy": "steps", "eval_steps": interval, "load_best_model_at_end": True}
-    return options | cut
+        if rows < speed.rows:
+            options["max_eval_samples"] = rows
+    return options
 
 
 class _StepClock(TrainerCallback):
@@ -173,8 +174,8 @@ class Replanner(LengthCallback):
 
     def __init__(self, file: Path, options: dict[str, Any], speed: Speed, begin: float, end: float):
         self.file, self.options, self.speed, self.begin, self.end = file, options, speed, begin, end
-        # the seconds of an evaluation: as measured before, later those of the last one
-        self.evaluation = options.get("max_eval_samples", speed.rows) * speed.row
+        self.rows = options.get("max_eval_samples", speed.rows)  # of an evaluation, and of the final scores
+        self.evaluation = self.rows * speed.row  # seconds: as measured before, later those of the last one
         self.last = time.monotonic()  # when the last step, evaluation or checkpoint ended
         self.step = speed.step  # seconds; recent ones count more
         self.times: list[float] = []  # seconds of each step since it was changed
@@ -189,7 +190,7 @@ class Replanner(LengthCallback):
             return
         self.step = (self.step + float(np.mean(sorted(self.times)[:-1]))) / 2  # a pause does not count
         self.times = []
-        left = self.end - now - RESERVED_FRACTION * (self.end - self.begin) - self.speed.scoring(self.options)
+        left = self.end - now - RESERVED_FRACTION * (self.end - self.begin) - self.speed.scoring(self.rows)
 
         def count_steps(evaluations: int) -> int:  # for which there is time on each process
             return -highest_of_processes(-int((left - evaluations * self.evaluation) / self.step))
@@ -276,7 +277,7 @@ def fit_budget(
 
     def plan() -> dict[str, Any]:
         can_cut = not is_prepared(arguments.data_args.dataset_name)
-        options = choose_options(speed, max(1.0, end - time.monotonic()), can_cut) | fixed
+        options = choose_options(speed, end - time.monotonic(), can_cut) | fixed
         about_model = ["a smaller model than the recipe's"] if "config_overrides" in options else []
         model = options.get("config_overrides", arguments.values["config_overrides"])
         without = {name: 0.0 for name in model if name.endswith("dropout")}
@@ -423,10 +424,10 @@ def describe_plan(options: dict[str, Any], speed: Speed, end: float, about_model
         f"{name} {options[name]:g}" for name in ("max_tokens_per_update", "global_batch_size") if name in options
     ]
     parts += about_model
+    rows = options.get("max_eval_samples", speed.rows)
     if "eval_steps" in options:
-        rows = options.get("max_eval_samples", speed.rows)
         parts.append(f"{steps // options['eval_steps']} evaluations of {rows:,} rows")
-    if scoring := speed.scoring(options):
+    if scoring := speed.scoring(rows):
         parts.append(f"{scoring:.0f} s of final scores")
     few = f" Fewer than {MIN_STEPS} steps fit into the time: give it more." if steps < MIN_STEPS else ""
     return f"{', '.join(parts)}; done at {done:%H:%M}.{few}"
